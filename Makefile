@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 NEW_ENOUGH := 'import sys; sys.exit("distcore needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 
-.PHONY: help demo picture contrib horovod clusters test system mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray pythons core-alone clean
+.PHONY: help demo picture contrib horovod clusters test system gpu mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray pythons core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -84,6 +84,9 @@ test: build/contrib/.installed  ## set up, then run the tests of some minutes, w
 
 system: build/contrib/.installed  ## kills, trainings of several processes, what documents show, a few of each attack and fault
 	$(PYTEST) $(BOUNDED) -m "(system or hostile) and not (slow or cluster)" $(PYTEST_ARGS)
+
+gpu: $(VENV)/.developer  ## the tests that need a GPU of NVIDIA's, where torch sees one (a CUDA build of it)
+	$(PYTEST) $(BOUNDED) -q tests/test_gpu.py
 
 mutants: $(VENV)/.developer  ## every fault that was seeded into a plugin, and its sound twin, before the conformance suites
 	$(PYTEST) -q tests/test_mutants.py $(MUTANTS_ARGS)

@@ -38,6 +38,7 @@ STAGES = (
     "train",
     "kept",
     "training_shapes",
+    "gpu",
     "ddp",
     "horovod",
     "network",

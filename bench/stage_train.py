@@ -57,8 +57,10 @@ def fitted(
     batch: int = handmade.BATCH,
     warm: int = 50,
     skip: Collection[str] = ("skip_save_progress", "skip_save_report"),
+    threads: int | None = 1,
 ) -> dict[str, Any]:
-    """`figures` of a run of one round, whose config notes its steps in `stamps`."""
+    """`figures` of a run of one round, whose config notes its steps in `stamps`. threads: that
+    it must have had; None: any."""
     import torch
     from safetensors.torch import load_file
 
@@ -72,7 +74,7 @@ def fitted(
     )
     weights = load_file(outcome.model / "weights.safetensors")
     losses = outcome.training_statistics["training"]["combined"]["loss"]
-    assert torch.get_num_threads() == 1
+    assert threads in (None, torch.get_num_threads())
     noted = json.loads(Path(f"{stamps}.0").read_text())
     return figures(
         *(noted, losses[-1], sum(each.numel() for each in weights.values()), batch, warm)

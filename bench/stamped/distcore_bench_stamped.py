@@ -3,13 +3,16 @@ as third parties write.
 
 Its folder on PYTHONPATH is all the installation it needs: the metadata beside it names its entry
 point. Stamps (seconds since 1970) are written as JSON to `<path>.<rank>` when the loader is closed.
+`settle` names the batches before whose hand-over a GPU is waited for; with `repeat` so many batches
+are made first and handed over again and again, so that nothing is loaded.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distcore_core.contracts import LOADER
@@ -26,6 +29,8 @@ def distcore_options_model(kind: str, name: str) -> type | None:
         model_config = ConfigDict(extra="forbid")
         path: str
         packed: dict[str, Any] = {}
+        settle: tuple[int, ...] = ()
+        repeat: int = 0
 
     return Options if (kind, name) == ("loaders", "stamped") else None
 
@@ -37,14 +42,16 @@ def distcore_make_loader(name: str, options: Any, request: Any) -> Any:
     from distcore_core.registry.manager import Plugins
 
     inner = Plugins().make(LOADER, "packed", options.packed, request=request)
-    return Stamped(inner, f"{options.path}.{request.rank.index}") if request.shuffle else inner
+    if not request.shuffle:
+        return inner
+    return Stamped(inner, f"{options.path}.{request.rank.index}", options.settle, options.repeat)
 
 
 class Stamped:
     """A `contracts.Loader` around another."""
 
-    def __init__(self, inner: Any, path: str) -> None:
-        self.inner, self.path = inner, path
+    def __init__(self, inner: Any, path: str, settle: Sequence[int] = (), repeat: int = 0) -> None:
+        self.inner, self.path, self.settle, self.repeat = inner, path, settle, repeat
         self.stamps: list[float] = []
 
     @property
@@ -52,7 +59,15 @@ class Stamped:
         return self.inner.steps
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        for batch in self.inner.batches(epoch, start):
+        batches = self.inner.batches(epoch, start)
+        if self.repeat:
+            kept = list(itertools.islice(batches, self.repeat))
+            batches = itertools.islice(itertools.cycle(kept), self.steps - start)
+        for batch in batches:
+            if len(self.stamps) in self.settle:
+                import torch
+
+                torch.cuda.synchronize()
             self.stamps.append(time.time())
             yield batch
 

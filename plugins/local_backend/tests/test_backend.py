@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import worker_group_jobs
 
 from distcore_core.contracts import WorkerGroup
-from distcore_core.errors import TrainingError
+from distcore_core.errors import TrainingError, UserError
 from distcore_local import machine
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
@@ -175,6 +175,13 @@ def test_gpus_are_device_files_within_what_is_visible(tmp_path, monkeypatch):
     ):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert machine.gpus(tmp_path) == count, visible
+
+
+def test_more_ranks_than_gpus_are_refused_before_any_is_started(monkeypatch):
+    monkeypatch.setattr("distcore_local.backend.gpus", lambda: 1)
+    group = WorkerGroup(function=worker_group_jobs.threads, ranks=2, use_gpu=True)
+    with pytest.raises(UserError, match=r"2 workers cannot have a GPU each.*use 1 of this machine"):
+        backend().run_group(group)
 
 
 def test_resources_import_no_torch():

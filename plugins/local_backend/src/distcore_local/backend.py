@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
+from distcore_core.errors import UserError
 from distcore_data.memory import free_bytes
 from distcore_local.machine import cpus, gpus
 from distcore_torch.training.trainer import launched_rank
@@ -64,9 +65,15 @@ class LocalBackend(BackendBase):
         order.
 
         function must be importable and the arguments must pickle: ranks are fresh processes.
-        Raises as `group.run`."""
+        Raises as `group.run`, and UserError if a rank would have no GPU of its own."""
         from distcore_local.worker_group import run
 
+        if group.use_gpu and 0 < (found := gpus()) < group.ranks:
+            raise UserError(
+                f"{group.ranks} workers cannot have a GPU each: this process may use {found} of "
+                f"this machine. Set backend.trainer.num_workers to {found} or less, or "
+                "backend.trainer.use_gpu to false."
+            )
         return run(group, group.threads or max(1, cpus() // group.ranks))
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:

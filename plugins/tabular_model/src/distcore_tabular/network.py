@@ -65,7 +65,11 @@ class TabularModel(ModelBase):
             )
             for feature in features.outputs
         }
-        return TabularNetwork(inputs, combiner, decoders)
+        network = TabularNetwork(inputs, combiner, decoders)
+        losses = [getattr(each.options, "loss", None) for each in features.outputs]
+        known = [*network.modules(), *features.outputs, *losses]
+        network.replayable = all(_ours(each) for each in known)
+        return network
 
     def _combiner(self, inputs: Inputs) -> Any:
         options, plugins = self.options.combiner, environment_plugins(self.block)
@@ -74,7 +78,14 @@ class TabularModel(ModelBase):
 
 
 class TabularNetwork(nn.Module):
-    """forward(batch) → {output feature: logits, [B] or [B, classes]}."""
+    """forward(batch) → {output feature: logits, [B] or [B, classes]}.
+
+    Attributes:
+        replayable: Whether a number of rows always makes the same kernels, in the losses too, so
+            that a GPU may replay them. Known of torch's layers and of ours.
+    """
+
+    replayable = False
 
     def __init__(
         self, encoders: Inputs, combiner: nn.Module, decoders: Mapping[str, nn.Module]
@@ -209,6 +220,10 @@ class Inputs(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+
+
+def _ours(part: object) -> bool:
+    return type(part).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
 
 
 def _groups(

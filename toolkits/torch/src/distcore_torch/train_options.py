@@ -205,6 +205,12 @@ class TrainerOptions(Options):
         "or of sections with type and options, of callbacks that plugins offer.",
     )
     compile: bool = Field(False, description="torch.compile the model.")
+    replay: bool = Field(
+        True,
+        description="On one GPU, launch the kernels of a step together (a CUDA graph) where the "
+        "model says that they are always the same, and nothing else changes the weights. The bits "
+        "are the same.",
+    )
     exact: bool = Field(
         False,
         description="The same bits of weights, optimizer state and statistics for every number of "

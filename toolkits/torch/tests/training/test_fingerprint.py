@@ -59,6 +59,8 @@ def test_a_tensors_fingerprint_is_the_documented_one(name, by, monkeypatch):
     tensor = some()[name]
     found = Fingerprint([(name, tensor)])
     assert found.total() == found.each()[name] == as_documented(name, tensor)
+    constant, parts = found.later()
+    assert (constant + sum(int(each) for each in parts)) & MASK == as_documented(name, tensor)
 
 
 def test_the_total_is_the_sum_in_any_order():

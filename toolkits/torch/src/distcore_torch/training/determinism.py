@@ -6,6 +6,7 @@ import gc
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -53,6 +54,23 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def one_order(device: torch.device) -> Iterator[None]:
+    """On a GPU, let torch take kernels that add in the same order each time, where it has one."""
+    if device.type != "cuda":
+        yield
+        return
+    settings: Any = torch.utils.deterministic
+    mode, fill = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("warn")
+    settings.fill_uninitialized_memory = False  # it only helps to find faults
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        settings.fill_uninitialized_memory = fill
 
 
 @contextmanager

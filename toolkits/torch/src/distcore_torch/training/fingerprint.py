@@ -16,8 +16,9 @@ overlooked once in 2^64. It finds faults, and is no defence against forgers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,9 @@ BLOCK = 1 << 15
 
 SMALL = 1 << 12
 """Tensors below as many words are laid side by side first: one product for all of them."""
+
+SMALL_ON_GPU = 1 << 17
+"""The same there, where what a kernel costs is its launch."""
 
 MASK = (1 << 64) - 1
 
@@ -51,13 +55,14 @@ class Fingerprint:
         self._addresses = [each.data_ptr() for _, each in self._tensors]
         groups: dict[torch.device, _Side] = {}
         self._large: list[tuple[str, _Words, int]] = []
-        self._found: tuple[list[int], list[int]] = [], []
+        self._found: tuple[Sequence[Any], Sequence[Any]] = [], []
         self._constant = 0
         for name, tensor in self._tensors:
             constant, factor = _of_name(name, tensor)
             self._constant += constant
             each = tensor.detach()
-            if each.numel() * each.element_size() >= 8 * SMALL and _aligned(each):
+            small = SMALL if each.device.type == "cpu" else SMALL_ON_GPU
+            if each.numel() * each.element_size() >= 8 * small and _aligned(each):
                 words = _Words(each.reshape(-1).view(torch.int64))
                 self._large.append((name, words, factor))
             elif each.numel():
@@ -70,6 +75,14 @@ class Fingerprint:
         now = [factor * words.total() for _, words, factor in self._large]
         self._found = now, self._found[0]
         return (self._constant + sum(now) + sum(side.total() for side in self._sides)) & MASK
+
+    @torch.no_grad()
+    def later(self) -> tuple[int, list[torch.Tensor]]:
+        """`total` as a number and what their devices are still to compute, each int64 []: the sum
+        of all, modulo 2^64. Waits for nothing."""
+        now = [words.later() * _signed(factor) for _, words, factor in self._large]
+        self._found = now, self._found[0]
+        return self._constant, [*now, *(side.later() for side in self._sides)]
 
     @torch.no_grad()
     def each(self) -> dict[str, int]:
@@ -110,6 +123,8 @@ class _Side:
         self._device = device
         self._members: list[tuple[str, torch.Tensor, int]] = []
         self._in_order = True  # else no view has the bytes of all of them in order
+        # A GPU copies byte by byte, or four at a time.
+        self._unit = torch.int32
         self._parts: list[torch.Tensor] = []
         self._keys = torch.zeros(0, dtype=torch.int64)
         self._now = self._before = torch.zeros(0, dtype=torch.uint8)
@@ -117,15 +132,23 @@ class _Side:
     def add(self, name: str, tensor: torch.Tensor, factor: int) -> None:
         self._members.append((name, tensor, factor))
         self._in_order &= tensor.is_contiguous()
+        if tensor.element_size() not in (4, 8):
+            self._unit = torch.uint8
 
     def total(self) -> int:
+        return int(self.later())
+
+    def later(self) -> torch.Tensor:
         if not self._in_order:
-            return sum(factor * _own(_padded(each)) for _, each, factor in self._members)
+            parts = [
+                _Words(_padded(each)).later() * _signed(factor) for _, each, factor in self._members
+            ]
+            return torch.stack(parts).sum()
         if not self._parts:
             self._lay_out()
         self._now, self._before = self._before, self._now
-        torch.cat(self._parts, out=self._now)
-        return int(_dot(self._now.view(torch.int64), self._keys))
+        torch.cat(self._parts, out=self._now.view(self._unit))
+        return _dot(self._now.view(torch.int64), self._keys)
 
     def changed(self) -> list[str]:
         found, start = [], 0
@@ -147,11 +170,12 @@ class _Side:
     def _lay_out(self) -> None:
         keys = []
         for _, tensor, factor in self._members:
-            raw = tensor.reshape(-1).view(torch.uint8)
+            raw = tensor.reshape(-1).view(self._unit)
+            size = tensor.numel() * tensor.element_size()
             self._parts.append(raw)
-            if missing := -raw.numel() % 8:
-                self._parts.append(torch.zeros(missing, dtype=torch.uint8, device=self._device))
-            keys.append(_of_words(_words(raw.numel()), self._device) * _signed(factor))
+            if missing := -size % 8 // self._unit.itemsize:
+                self._parts.append(raw.new_zeros(missing))
+            keys.append(_of_words(_words(size), self._device) * _signed(factor))
         self._keys = torch.cat(keys)
         self._now = torch.zeros(8 * self._keys.numel(), dtype=torch.uint8, device=self._device)
         self._before = self._now.clone()
@@ -173,16 +197,20 @@ class _Words:
     def total(self) -> int:
         if sums is not None and self._numpy is not None:
             return sums.add_words(*self._numpy)
-        found = 0
+        return int(self.later()) & MASK
+
+    def later(self) -> torch.Tensor:
+        """Modulo 2^64, as int64 []."""
+        found = torch.zeros((), dtype=torch.int64, device=self._keys.device)
         if len(self._blocks):
             # torch multiplies matrices of integers on CPUs alone.
             blocks, keys = self._blocks, self._keys
             on_cpu = self._numpy is not None
             each = torch.mv(blocks, keys) if on_cpu else (blocks * keys).sum(1)
-            found += int(_dot(each, self._factors))
+            found = found + _dot(each, self._factors)
         if len(self._rest):
-            found += int(_dot(self._rest, self._rest_keys)) * self._rest_factor
-        return found & MASK
+            found = found + _dot(self._rest, self._rest_keys) * self._rest_factor
+        return found
 
 
 def _own(words: torch.Tensor) -> int:

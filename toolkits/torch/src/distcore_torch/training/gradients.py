@@ -113,9 +113,17 @@ class RankGradients:
     def backward(
         self, batch: Batch, scale: float, step: int, *, counts: bool = True
     ) -> torch.Tensor | float:
+        self.seed(step)
+        return self.compute(batch, scale, counts)
+
+    def seed(self, step: int) -> None:
+        """Set the random numbers of a step."""
         key = random_key(self._seed, step, self._strategy.rank.index)
         for generator in self._generators:
             generator.manual_seed(key)
+
+    def compute(self, batch: Batch, scale: float, counts: bool = True) -> torch.Tensor | float:
+        """`backward`, with the random numbers as they are."""
         sums = self._own_sums if counts else torch.zeros_like(self._own_sums)
         loss: torch.Tensor | float | None = None
         if batch.rows:

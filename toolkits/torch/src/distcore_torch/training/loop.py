@@ -17,7 +17,12 @@ from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
 from distcore_torch.training.callbacks import Callbacks
-from distcore_torch.training.determinism import one_thread, own_random_numbers, quiet_collector
+from distcore_torch.training.determinism import (
+    one_order,
+    one_thread,
+    own_random_numbers,
+    quiet_collector,
+)
 from distcore_torch.training.finite import Watch
 from distcore_torch.training.heartbeat import COMPUTING, LOADING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
@@ -108,6 +113,7 @@ class TrainLoop:
             micro_rows=plan.micro_rows,
             seed=work.seed,
             around=self.callbacks.gradients,
+            replay=options.replay and not options.callbacks,
         )
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
@@ -144,6 +150,7 @@ class TrainLoop:
         self.sentinel = Sentinel(
             work.module, self.stepper.optimizer, ranks, options.ledger_steps, self.beat, self.ledger
         )
+        self.stepper.before_update = self.sentinel.before_update
         self.watch = Watch(
             work.module,
             self.stepper.optimizer,
@@ -167,6 +174,7 @@ class TrainLoop:
             Interrupt(self.options.grace_seconds, self._last_words) as interrupt,
             quiet_collector(),
             own_random_numbers(self.strategy.device),
+            one_order(self.strategy.device),
             one_thread() if self.options.exact else nullcontext(),
             self.sentinel.watching(state.step),
             self.saver.saving() if self.saver is not None else nullcontext(),

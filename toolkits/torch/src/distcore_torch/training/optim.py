@@ -60,6 +60,10 @@ def builtin_optimizer(
     arguments = options.model_dump(exclude={"type"})
     if name in FUSED and _can_fuse(name, parameters):
         arguments["fused"] = True
+        device = next(iter(parameters)).device
+        if device.type == "cuda":
+            # There its kernel reads it, so that steps can be replayed.
+            learning_rate = torch.tensor(learning_rate, device=device)  # type: ignore[assignment]
     _without_compiler(torch.optim.Optimizer)
     optimizer: torch.optim.Optimizer = CLASSES[name](parameters, lr=learning_rate, **arguments)
     if name != "lbfgs":  # its step computes gradients, and decorators say where
@@ -98,7 +102,19 @@ def _can_fuse(name: str, parameters: Parameters) -> bool:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use this learning rate from the next step on."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def on_device(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its kernels are fused, and read the learning rate where they run: nothing of a step
+    is the processor's to know."""
+    return type(optimizer) in CLASSES.values() and all(
+        group.get("fused") and isinstance(group["lr"], torch.Tensor)
+        for group in optimizer.param_groups
+    )
 
 
 # ------------------------------------------------------------------ gradients

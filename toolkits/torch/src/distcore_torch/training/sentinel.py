@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -58,12 +58,16 @@ class Totals(NamedTuple):
         return (self.parameters + self.optimizer) & MASK
 
 
+Taken = Callable[[], Totals]
+"""Totals of a moment that has passed; waits for them if they are still under way."""
+
+
 class Sentinel:
     """Looks at one rank's weights and optimizer state, and writes the ledger.
 
     Args:
         module: On its device.
-        optimizer: Its `step` is wrapped, to look right before an update.
+        optimizer: Its own state is looked at too.
         strategy: Prepared; not one that says when it waits, because `beat` does.
         every: Steps between two looks; 0: only when asked.
         beat: Says so while it waits for the other ranks.
@@ -86,18 +90,13 @@ class Sentinel:
         self._in_place = type(optimizer) in CLASSES.values() and not isinstance(
             optimizer, torch.optim.LBFGS
         )
+        # A GPU by itself is asked and not waited for: what it says is there by the next look.
+        self._asks = strategy.device.type == "cuda" and strategy.rank.world == 1
         self._parts: tuple[Fingerprint, Fingerprint, Fingerprint] | None = None
-        self._left: Totals | None = None
+        self._left: Taken | None = None
         self._step = 0
-        update: Callable[..., Any] = optimizer.step
-
-        def step(*arguments: Any, **named: Any) -> Any:
-            if self._left is not None:
-                self.look(self._step)
-                self._left = None
-            return update(*arguments, **named)
-
-        optimizer.step = step  # type: ignore[method-assign]
+        self._unwritten: tuple[int, Taken] | None = None
+        self._compared: tuple[int, Taken, Taken] | None = None
 
     # -------------------------------------------------------------- what the loop calls
 
@@ -118,12 +117,23 @@ class Sentinel:
             self._board.close()
             if self._ledger is not None:
                 with suppress(CheckpointError):  # of a run that ends by another error
+                    self._write_asked()
                     self._ledger.write(self._ledger.waiting())
 
     def stepped(self, step: int) -> None:
         """This many steps are done."""
         if self._every and step % self._every == 0:
             self._leave(step)
+
+    def before_update(self) -> None:
+        """Weights and optimizer state change next: look, if something was left behind."""
+        if self._left is None:
+            return
+        if self._asks:
+            self._compared = self._step, self._left, self._taken()
+        else:
+            self.look(self._step)
+        self._left = None
 
     def look(self, step: int, saving: bool = False) -> None:
         """Compare with what this rank left behind after the step, and with the other ranks. A
@@ -136,51 +146,72 @@ class Sentinel:
         Raises:
             TrainingError: In every rank, naming rank and tensor.
         """
-        now, left = self._totals(), self._left
+        self._settle()
+        now, left = self._taken()(), self._left and self._left()
         changed = left is not None and left.still != now.still
         with self._beat.during(WAITING):
             seen = self._board.all(now.still, changed)
         if any(flag for _, flag in seen) or len({value for value, _ in seen}) > 1:
             self._accuse(step, now, left if changed else None)
-        self._left, self._step = now, step
+        self._left, self._step = (lambda: now), step
         self._write(step, now, saving)
 
     # -------------------------------------------------------------- inside
 
     def _leave(self, step: int) -> None:
         """Remember what this rank leaves behind after the step."""
-        self._left, self._step = self._totals(), step
-        self._write(step, self._left, False)
+        self._settle()
+        self._left, self._step = self._taken(), step
+        self._unwritten = step, self._left
+        if not self._asks:
+            self._write_asked()
+
+    def _settle(self) -> None:
+        """Take what was asked for: write it, and compare it."""
+        self._write_asked()
+        if self._compared is not None:
+            (step, left, now), self._compared = self._compared, None
+            if left().still != now().still:
+                self._accuse(step, now(), left())
+
+    def _write_asked(self) -> None:
+        if self._unwritten is not None:
+            (step, taken), self._unwritten = self._unwritten, None
+            self._write(step, taken(), False)
 
     def _write(self, step: int, totals: Totals, saving: bool) -> None:
         if self._ledger is not None:
             optimizer = hexadecimal(totals.optimizer) if saving else ""
             self._ledger.add(step, hexadecimal(totals.weights), optimizer)
 
-    def _totals(self) -> Totals:
+    def _taken(self) -> Taken:
         parts = self._parts
         if parts is None or not (
             self._in_place and all(each.stands() for each in parts) and len(parts[2])
         ):
             parts = self._parts = self._made()
-        return Totals(*(each.total() for each in parts))
+        if self._asks:
+            return _asked(parts)
+        found = Totals(*(each.total() for each in parts))
+        return lambda: found
 
     def _made(self) -> tuple[Fingerprint, Fingerprint, Fingerprint]:
         names = {id(each): name for name, each in self._module.named_parameters()}
-        saved = self._module.state_dict(keep_vars=True)
-        parameters = [
-            (name, each) for name, each in saved.items() if isinstance(each, torch.nn.Parameter)
-        ]
-        buffers = [
-            (name, each) for name, each in saved.items() if not isinstance(each, torch.nn.Parameter)
-        ]
+        # What is saved under a name of its own may be a part of a parameter.
+        saved = self._module.state_dict()
+        kept = {name for name, _ in self._module.named_buffers()}
+        parameters = [(name, each) for name, each in saved.items() if name not in kept]
+        buffers = [(name, each) for name, each in saved.items() if name in kept]
         numbered = [each for group in self._optimizer.param_groups for each in group["params"]]
         state = []
         for path, each in state_tensors(self._optimizer):
             number, _, rest = path.removeprefix("optimizer/").partition(".")
             state.append((f"{names.get(id(numbered[int(number)]), number)} ({rest})", each))
-        tensors = [pair for pair in buffers if isinstance(pair[1], torch.Tensor)]
-        return Fingerprint(parameters), Fingerprint(tensors), Fingerprint(state)
+        pairs = [
+            [pair for pair in found if isinstance(pair[1], torch.Tensor)]
+            for found in (parameters, buffers)
+        ]
+        return Fingerprint(pairs[0]), Fingerprint(pairs[1]), Fingerprint(state)
 
     def _accuse(self, step: int, now: Totals, left: Totals | None) -> None:
         """Raise, in every rank, what is known of who changed."""
@@ -250,6 +281,28 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
+
+
+def _asked(parts: Sequence[Fingerprint]) -> Taken:
+    """Totals that a GPU computes beside what comes after; copied to memory that it can write."""
+    constants, values = zip(*(each.later() for each in parts), strict=True)
+    here = torch.stack([value for each in values for value in each])
+    there = torch.empty(here.shape, dtype=here.dtype, pin_memory=True)
+    there.copy_(here, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def totals() -> Totals:
+        done.synchronize()
+        numbers = iter(there.tolist())
+        return Totals(
+            *(
+                (constant + sum(next(numbers) for _ in each)) & MASK
+                for constant, each in zip(constants, values, strict=True)
+            )
+        )
+
+    return totals
 
 
 class _Board:

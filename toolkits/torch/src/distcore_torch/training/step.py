@@ -16,7 +16,8 @@ from distcore_core.errors import UserError
 from distcore_torch.training.exact.gradients import PartGradients
 from distcore_torch.training.gradients import RankGradients
 from distcore_torch.training.losses import Losses
-from distcore_torch.training.optim import Clipper, Regularizer, make_optimizer
+from distcore_torch.training.optim import Clipper, Regularizer, make_optimizer, on_device
+from distcore_torch.training.replay import Replay
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
@@ -35,10 +36,12 @@ class Stepper:
         micro_rows: Most rows of one forward pass.
         seed: Of the run; random numbers (dropout) of a step are keyed by it.
         around: What is around the gradients of a step (`Callback.around_gradients`), or None.
+        replay: Whether nothing but this changes the weights, so that a GPU may replay its steps.
 
     Attributes:
         sums: float64 [parts, outputs]: losses summed over rows, for each part of the global batch
             that this rank computes by itself (one, unless training is exact).
+        before_update: Called right before weights and optimizer state change.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Stepper:
         micro_rows: int,
         seed: int,
         around: Callable[[Callable[[], None]], None] | None = None,
+        replay: bool = False,
     ) -> None:
         self.module, self.strategy = module, strategy
         self.parameters = [each for each in module.parameters() if each.requires_grad]
@@ -68,6 +72,8 @@ class Stepper:
         self._world = strategy.rank.world
         self._line_search = isinstance(self.optimizer, torch.optim.LBFGS)
         self._around = around
+        self.before_update: Callable[[], None] = _nothing
+        self._replay = self._replayed(options) if replay else None
         if around is not None and self._line_search:
             raise UserError(
                 "trainer.callbacks has one that computes gradients otherwise, and "
@@ -80,6 +86,17 @@ class Stepper:
         rank wants to stop."""
         if self._line_search:
             return self._search(batch, global_rows, step, stop)
+        if self._replay is not None:
+            if self._replay.ready(batch, global_rows):
+                self.before_update()
+                self.last_loss = self._replay.step(batch, global_rows, step)
+                return stop
+            with self._replay.watching(batch, global_rows):
+                return self._launched(batch, global_rows, step, stop)
+        return self._launched(batch, global_rows, step, stop)
+
+    def _launched(self, batch: Batch, global_rows: int, step: int, stop: bool) -> bool:
+        """The step as it is written."""
         if self._around is None:
             loss = self.gradients.backward(batch, 1.0 / global_rows, step)
             # For people: about the mean over the rows of all ranks.
@@ -89,6 +106,12 @@ class Stepper:
             passes = _Passes(self, batch, global_rows, step, stop)
             self._around(passes)
             asked = passes.asked
+        self.before_update()
+        self._update()
+        return asked
+
+    def _update(self) -> None:
+        """Change the weights by their gradients, and forget these."""
         scaler = self.losses.scaler
         if scaler is not None:
             scaler.unscale_(self.optimizer)
@@ -102,7 +125,28 @@ class Stepper:
         else:
             self.optimizer.step()
         self.forget_gradients()
-        return asked
+
+    def _replayed(self, options: TrainerOptions) -> Replay | None:
+        """What replays the steps; None: they are launched kernel by kernel."""
+        gradients = self.gradients
+        if (
+            self.strategy.device.type != "cuda"
+            or self._world > 1
+            or self._around is not None
+            or self.losses.scaler is not None  # it waits for the GPU in each step
+            or options.compile
+            or not getattr(self.module, "replayable", False)
+            or not on_device(self.optimizer)
+            or not isinstance(gradients, RankGradients)
+        ):
+            return None
+
+        def compute(batch: Batch, scale: float) -> torch.Tensor | float:
+            loss = gradients.compute(batch, scale)
+            self._update()
+            return loss
+
+        return Replay(compute, gradients.seed, self.optimizer)
 
     def forget_gradients(self) -> None:
         """Before another backward pass."""
@@ -122,9 +166,14 @@ class Stepper:
             self._regularize(self.parameters)
             return self.gradients.global_loss() + self._regularize.penalty(self.parameters)
 
+        self.before_update()
         self.optimizer.step(closure)  # type: ignore[arg-type]  # L-BFGS takes a tensor as well as a float
         self.forget_gradients()
         return passes.asked
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Passes:

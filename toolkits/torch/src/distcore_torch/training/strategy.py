@@ -8,6 +8,7 @@ three methods.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import Any, Literal, Protocol
 
@@ -109,6 +110,8 @@ def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.dev
     one is asked for."""
     available = torch.cuda.is_available() if use_gpu else False
     if available:
+        # What cuBLAS needs to add in one order; it is read when torch first multiplies.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
         return device
