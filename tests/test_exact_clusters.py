@@ -11,7 +11,11 @@ pytestmark = pytest.mark.cluster
 NAME = "dropout and batch norm"
 
 
-@pytest.mark.parametrize(("launcher", "workers"), [("horovodrun", 2), ("mpirun", 3), ("ray", 2)])
+ON_RAY = pytest.param("ray", 2, marks=pytest.mark.slow)
+"""The two tests below run on Ray too."""
+
+
+@pytest.mark.parametrize(("launcher", "workers"), [("horovodrun", 2), ("mpirun", 3), ON_RAY])
 def test_one_sha256_under_every_launcher(place, launcher, workers):
     if launcher == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("no mpirun here")

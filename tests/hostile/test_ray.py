@@ -192,7 +192,11 @@ PARTS = {
 
 
 @pytest.mark.parametrize(
-    "part", ["gcs_server", "raylet", pytest.param("DashboardAgent", marks=pytest.mark.slow)]
+    "part",
+    [
+        "gcs_server",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("raylet", "DashboardAgent")),
+    ],
 )
 def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, part):
     """Ray's native library ends the driver for it, some ten or 60 seconds later, without a word

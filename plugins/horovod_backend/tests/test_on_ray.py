@@ -18,7 +18,7 @@ from distcore_testing.brake import Brake
 
 pytestmark = pytest.mark.cluster
 
-TRAINER = {"epochs": 40, "batch_size": 32, "early_stop": -1}
+TRAINER = {"epochs": 12, "batch_size": 32, "early_stop": -1}
 
 
 def weights(outcome):
