@@ -12,12 +12,19 @@ from distcore_torch.training.strategy import SingleProcess
 
 
 class Shared(torch.nn.Module):
-    """Two tables in one, each saved under a name of its own; and a buffer."""
+    """Two tables in one, each saved under a name of its own; a buffer, and a count that is none."""
 
     def __init__(self):
         super().__init__()
         self.table = torch.nn.Parameter(torch.randn(6, 4))
         self.register_buffer("seen", torch.zeros(3))
+        self.count = torch.zeros(2)
+
+    def get_extra_state(self):
+        return self.count
+
+    def set_extra_state(self, state):
+        self.count = state
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -54,6 +61,7 @@ def test_what_a_forward_pass_changes_is_no_flip(watched):
     with sentinel.watching(0):
         sentinel.stepped(1)
         module.seen += 1
+        module.count += 1
         sentinel.before_update()
 
 

@@ -58,6 +58,8 @@ class Totals(NamedTuple):
         return (self.parameters + self.optimizer) & MASK
 
 
+Named = list[tuple[str, torch.Tensor]]
+
 Taken = Callable[[], Totals]
 """Totals of a moment that has passed; waits for them if they are still under way."""
 
@@ -197,21 +199,13 @@ class Sentinel:
 
     def _made(self) -> tuple[Fingerprint, Fingerprint, Fingerprint]:
         names = {id(each): name for name, each in self._module.named_parameters()}
-        # What is saved under a name of its own may be a part of a parameter.
-        saved = self._module.state_dict()
-        kept = {name for name, _ in self._module.named_buffers()}
-        parameters = [(name, each) for name, each in saved.items() if name not in kept]
-        buffers = [(name, each) for name, each in saved.items() if name in kept]
+        parameters, buffers = _saved(self._module)
         numbered = [each for group in self._optimizer.param_groups for each in group["params"]]
         state = []
         for path, each in state_tensors(self._optimizer):
             number, _, rest = path.removeprefix("optimizer/").partition(".")
             state.append((f"{names.get(id(numbered[int(number)]), number)} ({rest})", each))
-        pairs = [
-            [pair for pair in found if isinstance(pair[1], torch.Tensor)]
-            for found in (parameters, buffers)
-        ]
-        return Fingerprint(pairs[0]), Fingerprint(pairs[1]), Fingerprint(state)
+        return Fingerprint(parameters), Fingerprint(buffers), Fingerprint(state)
 
     def _accuse(self, step: int, now: Totals, left: Totals | None) -> None:
         """Raise, in every rank, what is known of who changed."""
@@ -281,6 +275,17 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
+
+
+def _saved(module: torch.nn.Module) -> tuple[Named, Named]:
+    """What is saved of a module: parameters, and whatever else a forward pass may change. What has
+    a name of its own there may be a part of a parameter."""
+    memory = {each.untyped_storage().data_ptr() for each in module.parameters()}
+    found: tuple[Named, Named] = [], []
+    for name, each in module.state_dict().items():
+        if isinstance(each, torch.Tensor):
+            found[each.untyped_storage().data_ptr() not in memory].append((name, each))
+    return found
 
 
 def _asked(parts: Sequence[Fingerprint]) -> Taken:
