@@ -54,7 +54,7 @@ STAGES = (
 
 
 NAMED = ("gpu",)
-"""Stages that are measured where they are named alone: most machines cannot."""
+"""Stages that are measured only where they are named: most machines cannot."""
 
 
 def main() -> int:

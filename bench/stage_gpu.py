@@ -3,10 +3,10 @@
     python bench/stage_gpu.py VARIANT DATA CACHE_DIR PACKED SCRATCH BATCH STEPS
 
 The network of these benchmarks; all clip the norm of the gradients and use fused Adam. By hand, all
-rows lie on the GPU. Rows a second are those between batch 100 and
-the last, at both of which the GPU is waited for. Ours loads: from the host's memory, shuffled,
-through pinned memory; `kept` is ours with 64 batches that are on the GPU already, where nothing is
-to be waited for, and `launched` ours without graphs (`trainer.replay: false`).
+rows lie on the GPU. Rows a second are those between batch 100 and the last, at both of which the
+GPU is waited for. Ours loads: from the host's memory, shuffled, through pinned memory; `kept` is
+ours with 64 batches that are on the GPU already, where nothing is to be waited for, and `launched`
+ours without graphs (`trainer.replay: false`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import handmade
 from measure import emit
 from results import Row, at_least, row
 from setting import MORE_PLUGINS, Bench
-from stage_train import fitted, prepared, training
+from stage_train import figures, fitted, prepared, training
 
 TITLE = "training on a GPU"
 WARM = 100
@@ -60,24 +61,9 @@ def by_hand(packed: str, batch: int, steps: int, graph: bool, bf16: bool) -> Non
 
     make = step
     if graph:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        state = {name: each.clone() for name, each in net.state_dict().items()}
         torch.index_select(matrix, 0, order[:batch], out=static)
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            step()
-        with torch.no_grad():  # as if nothing had been computed yet
-            net.load_state_dict(state)
-            for each in optimizer.state.values():
-                for value in each.values():
-                    value.zero_()
-            total.zero_()
-        make = captured.replay
+        make = captured(step, net, optimizer)
+        total.zero_()
     stamps = []
     for index in range(steps):
         if index in (WARM, steps - 1):
@@ -85,14 +71,28 @@ def by_hand(packed: str, batch: int, steps: int, graph: bool, bf16: bool) -> Non
         stamps.append(time.time())
         torch.index_select(matrix, 0, order[index * batch : (index + 1) * batch], out=static)
         make()
-    rate = handmade.rate(stamps, batch, WARM)
-    emit(
-        rows_per_second=rate,
-        step_ms=1000 * batch / rate,
-        loss=float(total) / steps,
-        parameters=handmade.parameters(net),
-        device=torch.cuda.get_device_name(),
-    )
+    emit(**figures(stamps, float(total) / steps, handmade.parameters(net), batch, WARM))
+
+
+def captured(step: Callable[[], None], net: Any, optimizer: Any) -> Callable[[], None]:
+    """The step as one CUDA graph; net and optimizer are as if it had never been made."""
+    import torch
+
+    state = {name: each.clone() for name, each in net.state_dict().items()}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    net.load_state_dict(state)
+    for each in optimizer.state.values():
+        for value in each.values():
+            value.zero_()
+    return graph.replay
 
 
 def ours(

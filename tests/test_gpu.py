@@ -219,7 +219,7 @@ def test_a_model_of_a_gpu_predicts_and_is_evaluated(cache, table, tmp_path):
     assert said is not None
 
 
-def test_batches_come_through_pinned_memory_as_they_are(cache, table, tmp_path):
+def test_batches_come_through_pinned_memory_as_they_are():
     """The same batches on the device as in memory, with texts, on a stream of their own."""
     random = torch.Generator().manual_seed(1)
     made = []

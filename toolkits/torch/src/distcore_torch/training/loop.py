@@ -113,7 +113,6 @@ class TrainLoop:
             micro_rows=plan.micro_rows,
             seed=work.seed,
             around=self.callbacks.gradients,
-            replay=options.replay and not options.callbacks,
         )
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)

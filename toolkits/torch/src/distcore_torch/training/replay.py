@@ -1,6 +1,6 @@
 """Steps on a GPU whose kernels are launched together, as one CUDA graph for each number of rows.
 
-A step of a small network is a hundred kernels of a few microseconds, and to launch one takes the
+A step of a small network is some ninety kernels of a few microseconds, and to launch one takes the
 processor as long. A graph holds all of them, from the batch to the updated weights, and is launched
 at once: the same kernels in the same order with the same random numbers, and so the same bits.
 

@@ -36,7 +36,6 @@ class Stepper:
         micro_rows: Most rows of one forward pass.
         seed: Of the run; random numbers (dropout) of a step are keyed by it.
         around: What is around the gradients of a step (`Callback.around_gradients`), or None.
-        replay: Whether nothing but this changes the weights, so that a GPU may replay its steps.
 
     Attributes:
         sums: float64 [parts, outputs]: losses summed over rows, for each part of the global batch
@@ -55,7 +54,6 @@ class Stepper:
         micro_rows: int,
         seed: int,
         around: Callable[[Callable[[], None]], None] | None = None,
-        replay: bool = False,
     ) -> None:
         self.module, self.strategy = module, strategy
         self.parameters = [each for each in module.parameters() if each.requires_grad]
@@ -73,7 +71,7 @@ class Stepper:
         self._line_search = isinstance(self.optimizer, torch.optim.LBFGS)
         self._around = around
         self.before_update: Callable[[], None] = _nothing
-        self._replay = self._replayed(options) if replay else None
+        self._replay = self._replayed(options)
         if around is not None and self._line_search:
             raise UserError(
                 "trainer.callbacks has one that computes gradients otherwise, and "
@@ -130,9 +128,10 @@ class Stepper:
         """What replays the steps; None: they are launched kernel by kernel."""
         gradients = self.gradients
         if (
-            self.strategy.device.type != "cuda"
+            not options.replay
+            or self.strategy.device.type != "cuda"
             or self._world > 1
-            or self._around is not None
+            or options.callbacks  # they may lay other weights in place of these
             or self.losses.scaler is not None  # it waits for the GPU in each step
             or options.compile
             or not getattr(self.module, "replayable", False)
