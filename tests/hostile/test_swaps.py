@@ -18,9 +18,9 @@ import pytest
 import distcore
 from distcore_core.errors import DataError, DistcoreError
 from distcore_core.progress import Progress
-from distcore_core.registry.manager import Plugins
+from distcore_core.registry.manager import Plugins, environment_plugins
 from distcore_data.encoding.stream import EncodedStream
-from distcore_data.sources.registry import open_source, sample
+from distcore_data.sources.registry import format_name, open_source, sample
 
 ROWS = 40_000
 CONFIG = {
@@ -213,6 +213,20 @@ def test_a_file_that_is_removed_between_being_found_and_opened(tmp_path, monkeyp
         DataError, match=rf"{data.path.name}.*(was removed|no such file|with no Parquet files)"
     ):
         read(data.path, {"age": "number"})
+
+
+def test_a_file_without_an_ending_that_is_removed_once_it_was_found(tmp_path, monkeypatch):
+    path, is_file = tmp_path / "data", Path.is_file
+    path.write_text("age,bought\n1,yes\n")
+
+    def seen(self):
+        found = is_file(self)
+        path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", seen)
+    with pytest.raises(DataError, match=r"/data: the file was removed"):
+        format_name(path, None, environment_plugins())
 
 
 @pytest.mark.parametrize("kind", FORMATS)

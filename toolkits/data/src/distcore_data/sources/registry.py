@@ -157,7 +157,7 @@ def sample(
 def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
     """Which member of the role `sources` reads the dataset, without fetching it; of a remote one
     without an ending the format is found by its content, and is one of the built-in ones ("auto").
-    Raises DataError for a format that nobody offers."""
+    Raises DataError for a format that nobody offers, or a file that is gone meanwhile."""
     name = _named(format, plugins)
     if name != AUTO:
         return name
@@ -167,7 +167,10 @@ def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
     if is_url(text):
         return _fetcher(text, plugins) or _by_ending(without_secrets(text), plugins) or AUTO
     path = local_path(dataset)
-    return _by_ending(path.name, plugins) or _by_content(path) if path.is_file() else "parquet"
+    if not path.is_file():
+        return "parquet"
+    with _opening(dataset):
+        return _by_ending(path.name, plugins) or _by_content(path)
 
 
 @contextmanager
