@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from importlib import metadata
 
 import numpy as np
 import polars as pl
@@ -101,6 +102,29 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
     assert {name: place.listing()[name] for name in first} == first
     place.good("train", "--experiment_name", "mine", "--model-name", "small")
     assert (place.folder / "results" / "mine_small" / "model").is_dir()
+
+
+def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(place, monkeypatch):
+    """Metadata of what is installed, and metrics: each took as long as all else of a small
+    training."""
+    from distcore_tabular.binary import BinaryNetwork
+
+    asked, metrics = [], BinaryNetwork.metrics
+    monkeypatch.setattr(
+        BinaryNetwork, "metrics", lambda *given: asked.append("metrics") or metrics(*given)
+    )
+    place.good("train")
+    first = asked.count("metrics")
+    for what in ("distributions", "entry_points"):
+        monkeypatch.setattr(metadata, what, lambda *_, what=what: asked.append(what))
+    text = (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 5")
+    place.write(place.config, text)
+    place.good("train", "--experiment_name", "longer")
+    assert asked == ["metrics"] * 2 * first
+    told = read(place.results, "receipt.json")["distributions"]
+    monkeypatch.undo()
+    known = {each.metadata["Name"] for each in metadata.distributions()}
+    assert set(told) == {name for name in known if re.fullmatch(r"distcore(-\w+)?", name)}
 
 
 SKIPS = {

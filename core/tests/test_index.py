@@ -1,8 +1,9 @@
 """What is installed, found in the metadata of distributions."""
 
+import shutil
 from importlib import metadata
 
-from distcore_core.registry.index import HELD, Installed, all_offers
+from distcore_core.registry.index import Installed, all_offers
 
 
 def test_a_distributions_metadata_are_read_once_whatever_it_offers(tmp_path, monkeypatch):
@@ -25,19 +26,19 @@ def test_a_distributions_metadata_are_read_once_whatever_it_offers(tmp_path, mon
     assert len(read) == 1  # its name and its version
 
 
-def test_what_is_held_is_given_instead_of_what_is_installed(tmp_path, monkeypatch):
-    first = all_offers()
-    token = HELD.set(first)
-    try:
-        info = tmp_path / "late-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[distcore.extensions]\nlate = late\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        assert all_offers() is first
-        assert Installed().names("extensions") == sorted(
-            {e.name for e in first.get("extensions", ())}
-        )
-    finally:
-        HELD.reset(token)
-    assert "late" in Installed().names("extensions")
+def test_metadata_are_read_again_once_something_was_installed_or_removed(tmp_path, monkeypatch):
+    reads, read = [], metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda: reads.append(1) or read())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert all_offers() is all_offers()
+    assert len(reads) == 1
+    info = tmp_path / "later-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: later\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[distcore.extensions]\nlater = later\n")
+    assert "later" in Installed().names("extensions")
+    assert "later" in Installed().names("extensions")
+    assert len(reads) == 2
+    shutil.rmtree(info)
+    assert "later" not in Installed().names("extensions")
+    assert len(reads) == 3

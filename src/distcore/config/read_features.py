@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from distcore.config.run_config import FeatureConfig
-from distcore.config.under_way import DocumentUnderWay
-from distcore_core.config.document import KeyPath, kind_of
+from distcore.config.under_way import DocumentUnderWay, kind_of
+from distcore_core.config.document import KeyPath
 from distcore_core.config.issues import unknown_option
 
 FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcore_core.config.document import Document, KeyPath, kind_of
+from distcore_core.config.document import Document, KeyPath
 from distcore_core.errors import ConfigIssue
 
 
@@ -38,3 +38,16 @@ class DocumentUnderWay:
         elif value is not None:
             self.wrong(path, f"should be text, not {kind_of(value)}; put it in quotes")
         return None
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words for an error."""
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+    }
+    return names.get(type(value), "nothing" if value is None else f"a {type(value).__name__}")

@@ -16,7 +16,7 @@ from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
-from distcore_core.registry.index import DEFAULTS, HELD, all_offers
+from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.blame import blame
@@ -183,17 +183,6 @@ def under_way(
         session.backend.close()
 
 
-@contextmanager
-def _installed_read_once() -> Iterator[None]:
-    """A command makes plugins twice: the config that the first read says which the second block."""
-    token = HELD.set(all_offers())
-    try:
-        yield
-    finally:
-        HELD.reset(token)
-
-
-@_installed_read_once()
 def resolved_session(
     command: str, config: Any, *, backend: str | None = None, random_seed: int | None = None
 ) -> Session:

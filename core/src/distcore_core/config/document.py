@@ -66,16 +66,3 @@ class Document:
     source: str = "config"
     source_map: SourceMap = field(default_factory=SourceMap)
     raw: dict[KeyPath, str] = field(default_factory=dict)
-
-
-def kind_of(value: Any) -> str:
-    """What a value is, in words for an error."""
-    names = {
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "a mapping",
-    }
-    return names.get(type(value), "nothing" if value is None else f"a {type(value).__name__}")

@@ -176,8 +176,8 @@ class FeatureNetwork(Protocol):
         """What an output is judged by.
 
         Returns:
-            Fresh torchmetrics metrics by Ludwig's names; each takes (what `output` returned,
-            target).
+            Fresh torchmetrics metrics by Ludwig's names, as fresh again after `reset`; each takes
+            (what `output` returned, target).
         """
         ...
 

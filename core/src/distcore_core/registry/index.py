@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from itertools import chain
 from typing import Any
@@ -50,9 +51,6 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What a config means that names none; a backend names its own defaults for processor, loader
 and trainer."""
-
-HELD: ContextVar[dict[str, list[Offer]] | None] = ContextVar("distcore_offers", default=None)
-"""What `all_offers` gives in this thread instead of reading all metadata once more."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,22 @@ def blocked_by_environment() -> tuple[str, ...]:
 
 def all_offers() -> dict[str, list[Offer]]:
     """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, of kinds unknown to
-    core, too. A distribution that is found twice on sys.path is there once."""
-    if (held := HELD.get()) is not None:
-        return held
+    core, too. A distribution that is found twice on sys.path is there once; read again only when a
+    folder of sys.path has changed."""
+    return _read_offers(tuple(map(_state, sys.path)))
+
+
+def _state(folder: str) -> tuple[int, ...]:
+    """Another one once something was installed there, or removed."""
+    try:
+        found = os.stat(folder or ".")
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+@lru_cache(maxsize=1)
+def _read_offers(state: tuple[tuple[int, ...], ...]) -> dict[str, list[Offer]]:
     entries: Any = metadata.entry_points()
     # Python 3.11 has them by group, and each `select` there goes through all of them.
     flat = chain.from_iterable(dict.values(entries)) if isinstance(entries, dict) else entries
