@@ -53,6 +53,14 @@ class Remembering(Error):
         return torch.tensor(sum(_KEPT) / len(_KEPT))
 
 
+@MUTANTS.fault("test_it_is_as_new_after_a_reset")
+class Hoarding(Error):
+    """Keeps its sums when it is told to begin anew."""
+
+    def reset(self):
+        self._computed = None
+
+
 @MUTANTS.fault("test_states_of_several_ranks_are_merged")
 class Unshared(Error):
     """Counts its rows beside its states."""

@@ -247,8 +247,10 @@ def _importance(
     layout = prediction.layout_of(artifact.features, ("input", "output"))
     encoded = reader.read("test", 0, rows, [*layout.slots, *layout.ragged])
 
+    scores = Scores(artifact.features, split="test")
+
     def score(columns: pa.RecordBatch) -> float | None:
-        scores = Scores(artifact.features, split="test")
+        scores.reset()
         for batch, outputs in prediction.forward(artifact, columns, layout, 0, prediction.ROWS):
             scores.update(outputs, batch)
         return scores.compute().get(feature, {}).get(metric)

@@ -163,6 +163,11 @@ class NetworkChecks:
             scores(network.metrics(metadata), [(values, target)])
         again = scores(feature.network().metrics(metadata), [(output, target)])
         assert again == found, "metrics keep what they were told in another evaluation"
+        kept = network.metrics(metadata)
+        scores(kept, [(other, target)])
+        for metric in kept.values():
+            metric.reset()
+        assert scores(kept, [(output, target)]) == found, "a metric is not as new after a reset"
         edges = (0, 7, 8, 40, batch.rows)
         parts = [(output[start:stop], target[start:stop]) for start, stop in pairwise(edges)]
         cut = scores(network.metrics(metadata), parts)

@@ -107,6 +107,16 @@ class MetricSuite(OfFeature):
         assert _score(fresh(), parts[::-1]) == pytest.approx(whole, rel=1e-4, abs=1e-6)
         assert set(found) != {whole}, "it does not look at the output"
 
+    def test_it_is_as_new_after_a_reset(self) -> None:
+        """A training keeps its metrics from round to round."""
+        fresh, output, target = self.evaluated()
+        metric = fresh()
+        whole = _score(metric, [(output, target)])
+        metric.reset()
+        _score(metric, [(self.evaluated(2)[1], target)])
+        metric.reset()
+        assert _score(metric, [(output, target)]) == whole
+
     def test_states_of_several_ranks_are_merged(self) -> None:
         """Each rank adds its own rows; rank 0's metric is given what all have added."""
         from distcore_torch.training.merging import MergedState

@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
 
 from distcore_core.contracts import Rank
-from distcore_testing.loops import TinyFeatures, TinyNet, tiny_batch
+from distcore_testing.loops import TinyFeature, TinyFeatures, TinyNet, tiny_batch
 from distcore_torch.batch import Batch
 from distcore_torch.training.scores import Scores, evaluate
 
@@ -145,6 +145,27 @@ def test_arrays_of_a_model_without_logits_are_scored_without_a_loss():
     assert "combined" not in found
     assert found["y"]["mean_absolute_error"] == pytest.approx(float(batch["y"].abs().mean()))
     assert found["z"]["roc_auc"] == pytest.approx(roc_auc_score(batch["z"].numpy(), outputs["z"]))
+
+
+def test_scores_that_begin_again_are_those_of_new_ones(monkeypatch):
+    """With the same metrics, also over two parts of the rows."""
+    module, made = net(), []
+    metrics = TinyFeature.metrics
+    monkeypatch.setattr(
+        TinyFeature, "metrics", lambda *given: made.append(given) or metrics(*given)
+    )
+    kept = [Scores(TinyFeatures()) for _ in range(2)]
+    for number, rows in enumerate((97, 60, 3)):
+        cut = parts(tiny_batch(rows), [rows // 3])
+        new = [evaluate(module, [each], Scores(TinyFeatures())) for each in cut]
+        wanted = Together(2).gathers(new)
+        del made[:]
+        for scores, each in zip(kept, cut, strict=True):
+            evaluate(module, [each], scores)
+        assert Together(2).gathers(kept) == wanted
+        assert bool(made) == (number == 0)
+        for scores in kept:
+            scores.reset()
 
 
 def test_a_loaders_buffer_may_be_filled_again_after_a_batch():

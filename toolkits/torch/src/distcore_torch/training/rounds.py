@@ -52,6 +52,7 @@ class Rounds:
         self._module, self._features, self._loaders = module, features, loaders
         self._stepper, self._strategy, self._monitor = stepper, strategy, monitor
         self._exact, self._beat = exact, beat
+        self._scores: dict[str, list[Scores]] = {}
 
     def scores(self, state: TrainState, since: int) -> JSON:
         """{split: {output feature: {metric: value}}} of this round; the same in every rank.
@@ -68,14 +69,19 @@ class Rounds:
 
     def _evaluate(self, split: str) -> JSON:
         loader, autocast = self._loaders[split], self._stepper.losses.autocast
-        parts = [Scores(self._features, split=split) for _ in self._stepper.sums]
+        if split not in self._scores:
+            self._scores[split] = [Scores(self._features, split=split) for _ in self._stepper.sums]
+        parts = self._scores[split]
         with self._beat.during(EVALUATING):
             batches = self._beat.each(iter(loader.batches(0)), EVALUATING, EVALUATING)
             if self._exact:
                 evaluate_parts(self._module, batches, parts, autocast)
             else:
                 evaluate(self._module, batches, parts[0], autocast)
-            return compute(parts, self._strategy)
+            found = compute(parts, self._strategy)
+        for scores in parts:  # what metrics keep of the rows may be large
+            scores.reset()
+        return found
 
     def _training_losses(self, state: TrainState, since: int) -> JSON:
         """Mean losses of the steps since the last round, as the weights changed under them."""

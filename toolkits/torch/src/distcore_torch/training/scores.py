@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -65,6 +66,13 @@ class Scores:
             _Output(feature, features.metadata[feature.name], metrics)
             for feature in features.outputs
         ]
+
+    def reset(self) -> None:
+        """Begin again with the same metrics: to make them takes as long as to score some thousand
+        rows."""
+        self.rows = 0
+        for each in self.outputs:
+            each.reset()
 
     def update(
         self,
@@ -180,9 +188,23 @@ class _Output:
         self.metadata = metadata
         self.network = feature.network()
         self.loss: torch.Tensor | None = None
-        self.metrics = dict(self.network.metrics(metadata)) if metrics else {}
+        self._wanted = metrics
+        self._made: dict[str, Any] = {}
+        self._empty: dict[str, Any] = {}
         self._pending: list[tuple[torch.Tensor, Any]] = []
         self._pending_values = 0
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Made when the first rows come; none come to what is only merged into."""
+        self._made = dict(self.network.metrics(self.metadata)) if self._wanted else {}
+        return self._made
+
+    def reset(self) -> None:
+        self.loss = None
+        self._pending, self._pending_values = [], 0
+        for metric in self._made.values():
+            metric.reset()
 
     def output(self, logits: torch.Tensor) -> torch.Tensor:
         return self.network.output(logits, self.metadata)
@@ -220,11 +242,12 @@ class _Output:
                 metric.update(output, target)
 
     def empty(self, names: Collection[str]) -> dict[str, tuple[Any, MergedState]]:
-        """{name: (fresh metric, what will be merged into it)}, in the feature's order."""
-        metrics = self.network.metrics(self.metadata).items()
+        """{name: (metric, what will be merged into it before it is computed)}, in the feature's
+        order. The metrics are the same at every call, and hold nothing in between."""
+        self._empty = self._empty or dict(self.network.metrics(self.metadata))
         return {
             name: (metric, MergedState(metric._reductions))
-            for name, metric in metrics
+            for name, metric in self._empty.items()
             if name in names
         }
 
@@ -232,7 +255,7 @@ class _Output:
         """What travels between ranks: the sum of losses and the metrics' states, on the CPU."""
         self._flush()
         loss = None if self.loss is None else float(self.loss)
-        return loss, {name: _on_cpu(metric.metric_state) for name, metric in self.metrics.items()}
+        return loss, {name: _on_cpu(metric.metric_state) for name, metric in self._made.items()}
 
     def values(
         self,
@@ -248,6 +271,7 @@ class _Output:
         with torch.inference_mode():
             for name, (metric, state) in metrics.items():
                 found[name] = _compute(metric, state, f"{split} {name} of {self.name}")
+                metric.reset()
         return found
 
 
