@@ -104,7 +104,17 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
     assert (place.folder / "results" / "mine_small" / "model").is_dir()
 
 
-def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(place, monkeypatch):
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        "trainer: {epochs: %d}\nbackend: local\n",
+        "backend: {type: local, trainer: {type: lightgbm, num_boost_round: %d}}\n",
+    ],
+    ids=["local", "lightgbm"],
+)
+def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(
+    place, monkeypatch, trainer
+):
     """Metadata of what is installed, and metrics: each took as long as all else of a small
     training."""
     from distcore_tabular.binary import BinaryNetwork
@@ -113,12 +123,13 @@ def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(
     monkeypatch.setattr(
         BinaryNetwork, "metrics", lambda *given: asked.append("metrics") or metrics(*given)
     )
+    config = (place.folder / place.config).read_text().partition("trainer:")[0]
+    place.write(place.config, config + trainer % 1)
     place.good("train")
     first = asked.count("metrics")
     for what in ("distributions", "entry_points"):
         monkeypatch.setattr(metadata, what, lambda *_, what=what: asked.append(what))
-    text = (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 5")
-    place.write(place.config, text)
+    place.write(place.config, config + trainer % 5)
     place.good("train", "--experiment_name", "longer")
     assert asked == ["metrics"] * 2 * first
     told = read(place.results, "receipt.json")["distributions"]

@@ -41,6 +41,7 @@ class Opened:
         self, job: TrainJob, plugins: Plugins, reader: CacheReader, features: Features
     ) -> None:
         self.job, self.plugins, self.reader, self.features = job, plugins, reader, features
+        self._scores: dict[Split, Scores] = {}
 
     def rows(self, split: Split) -> int:
         """Of the split."""
@@ -62,10 +63,13 @@ class Opened:
         """Every metric of every output feature, and of losses those that need no logits."""
         if not self.rows(split):
             return {}
-        found = Scores(self.features, split=split)
-        for batch in self.batches(split):
-            found.update(predictor.predict(batch), batch)
-        return found.compute()
+        scores = self._scores.setdefault(split, Scores(self.features, split=split))
+        try:
+            for batch in self.batches(split):
+                scores.update(predictor.predict(batch), batch)
+            return scores.compute()
+        finally:  # the predictor may fail half-way
+            scores.reset()
 
     def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> str:
         """Call the event's listeners."""
