@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -45,6 +45,14 @@ progress.Progress.begin = begun
 sys.exit(main(sys.argv[2:]))
 """
 """The command line with a ctrl-C once a stage has begun."""
+
+
+def some(values: Iterable[Any], tried: Collection[Any]) -> list[Any]:
+    """A test's parameters: those that are tried are, all others only by `make faults` and, of
+    attacks and faults, `make hostile`."""
+    return [
+        each if each in tried else pytest.param(each, marks=pytest.mark.slow) for each in values
+    ]
 
 
 class Done(NamedTuple):

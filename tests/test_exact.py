@@ -2,6 +2,7 @@
 them."""
 
 import pytest
+from tests.conftest import some
 from tests.exact_runs import CONFIGS, Exact, run_name
 
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -14,7 +15,7 @@ def exact(place):
     return Exact(place)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", some(CONFIGS, ["text, accumulation and clipping"]))
 def test_one_sha256_for_every_number_of_workers(exact, config):
     alone = exact.trained(config)
     assert exact.trained(config, "data_parallel", 2) == alone

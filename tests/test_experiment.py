@@ -117,8 +117,10 @@ def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(
 ):
     """Metadata of what is installed, and metrics: each took as long as all else of a small
     training."""
+    from distcore_core.registry import index
     from distcore_tabular.binary import BinaryNetwork
 
+    monkeypatch.setattr(index, "_state", len)  # others may be installed meanwhile
     asked, metrics = [], BinaryNetwork.metrics
     monkeypatch.setattr(
         BinaryNetwork, "metrics", lambda *given: asked.append("metrics") or metrics(*given)

@@ -4,6 +4,7 @@ undisturbed run's bits."""
 import shutil
 
 import pytest
+from tests.conftest import some
 from tests.exact_runs import CONFIGS, Exact
 
 HERE = [("local", 1), ("data_parallel", 2), ("data_parallel", 3), ("torchrun", 2)]
@@ -11,7 +12,7 @@ CLUSTERS = [*HERE, ("horovodrun", 2), ("mpirun", 3), ("ray", 2)]
 LONGER = {"epochs": 6, "steps_per_checkpoint": 5}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", some(CONFIGS, ["dropout and batch norm"]))
 def test_a_disturbed_run_ends_with_the_same_bits(place, sweep, config):
     told = disturbed(Exact(place, LONGER), config, sweep, sweep.times(1, 57), HERE)
     sweep.tried(

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import CONFIG, wait_for_the_end_of
+from tests.conftest import CONFIG, some, wait_for_the_end_of
 from tests.hostile.eavesdropper import end
 from tests.hostile.test_network import SEARCH
 
@@ -123,7 +123,7 @@ GROUPS = {
 """{what is killed: (command, backend, what else the config says)}."""
 
 
-@pytest.mark.parametrize("what", GROUPS)
+@pytest.mark.parametrize("what", some(GROUPS, ["a `train` of two ranks of ddp"]))
 def test_a_killed_group(place, sweep, what):
     """The process that was started, alone or with all that it has started, at a random moment."""
     command, backend, more = GROUPS[what]

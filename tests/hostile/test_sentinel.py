@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from tests.conftest import some
 from tests.hostile.conftest import SEED
 from tests.hostile.flipping import Flip, all_outcomes, said
 
@@ -36,7 +37,7 @@ def check(case, text):
     return ranks, itself
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", some([2, 4], [2]))
 def test_a_look_at_every_step_finds_every_flipped_bit_and_names_rank_and_tensor(sweep, world):
     dice = random.Random(SEED + world)
     cases = [Flip.random(dice, world, ledger_steps=1) for _ in range(sweep.times(3, 50))]
@@ -49,7 +50,7 @@ def test_a_look_at_every_step_finds_every_flipped_bit_and_names_rank_and_tensor(
     )
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", some([2, 4], [4]))
 def test_a_look_at_every_tenth_step_finds_whatever_left_a_trace(sweep, world):
     """Of two ranks both are named, unless the rank saw it itself. A low bit of a moment may be
     rounded away before the look, and a high one may make all ranks' weights NaN, which stops the

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import some
 from tests.hostile.test_startup_signals import begin
 
 from distcore_torch.signals import ENDING, named
@@ -136,7 +137,7 @@ COMMANDS = {
 """{name: (the files that it makes, how often under `make hostile`)}."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", some(COMMANDS, ["preprocess", "experiment", "hyperopt"]))
 def test_other_commands(sweep, place, trained, command):
     """What it makes is whole, or not there; run again, it makes the same bytes."""
     place.write("config.yaml", SEARCH if command == "hyperopt" else LOCAL)
