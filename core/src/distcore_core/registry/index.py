@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -96,7 +96,7 @@ class Installed:
 
     def __init__(self, block: Iterable[str] = ()) -> None:
         self.block = frozenset(block) | frozenset(blocked_by_environment())
-        self._every: dict[str, list[Offer]] | None = None
+        self._every: Mapping[str, Sequence[Offer]] | None = None
 
     def offers(self, kind: str, name: str | None = None) -> list[Offer]:
         """Every entry point of the kind (and name) that is not blocked; metadata are read once."""
@@ -156,7 +156,7 @@ def blocked_by_environment() -> tuple[str, ...]:
     )
 
 
-def all_offers() -> dict[str, list[Offer]]:
+def all_offers() -> Mapping[str, Sequence[Offer]]:
     """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, of kinds unknown to
     core, too. A distribution that is found twice on sys.path is there once; read again only when a
     folder of sys.path has changed."""
@@ -173,7 +173,7 @@ def _state(folder: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1)
-def _read_offers(state: tuple[tuple[int, ...], ...]) -> dict[str, list[Offer]]:
+def _read_offers(state: tuple[tuple[int, ...], ...]) -> Mapping[str, Sequence[Offer]]:
     entries: Any = metadata.entry_points()
     # Python 3.11 has them by group, and each `select` there goes through all of them.
     flat = chain.from_iterable(dict.values(entries)) if isinstance(entries, dict) else entries
