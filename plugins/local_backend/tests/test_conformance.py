@@ -54,7 +54,7 @@ class TestLocalTrainer(TrainerSuite):
     name = "local"
 
 
-@pytest.mark.system
+@pytest.mark.slow  # two ranks for each training; horovod's are in `make clusters`
 class TestDdpTrainer(TrainerSuite):
     name = "data_parallel"
     options: ClassVar = {"num_workers": 2, "resources_per_worker": {"CPU": 1}, "use_gpu": False}
