@@ -16,7 +16,7 @@ from distcore.workflow import ports
 from distcore_testing.brake import Brake
 
 SECONDS = 400
-STEPS = 3000
+STEPS = 900
 EARLY = 350
 """Steps after which a run has saved a checkpoint; it is slow from there on, until a test lets go."""
 
