@@ -50,6 +50,8 @@ sys.exit(main(sys.argv[2:]))
 def some(values: Iterable[Any], tried: Collection[Any]) -> list[Any]:
     """A test's parameters: those that are tried are, all others only by `make faults` and, of
     attacks and faults, `make hostile`."""
+    values = list(values)
+    assert all(each in values for each in tried), tried
     return [
         each if each in tried else pytest.param(each, marks=pytest.mark.slow) for each in values
     ]

@@ -115,7 +115,7 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
 def test_what_a_training_and_its_rounds_need_but_once_is_not_read_or_made_again(
     place, monkeypatch, trainer
 ):
-    """Metadata of what is installed, and metrics: each took as long as all else of a small
+    """Metadata of what is installed, and metrics: they took longer than all else of a small
     training."""
     from distcore_core.registry import index
     from distcore_tabular.binary import BinaryNetwork

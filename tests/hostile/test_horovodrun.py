@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import some
 from tests.hostile.test_startup_signals import until_begun
 
 pytestmark = pytest.mark.cluster
@@ -83,7 +84,7 @@ def last_line(done):
     return [line for line in done.err.splitlines() if line.strip()][-1]
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rank", some([0, 1], [0]))
 def test_a_killed_rank_is_named_last(place, launched, sweep, rank):
     victim = process_of(place, rank)
     os.kill(victim, signal.SIGKILL)

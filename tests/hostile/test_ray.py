@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.conftest import some
 from tests.hostile.test_startup_signals import until_begun
 
 pytestmark = pytest.mark.cluster
@@ -113,10 +114,7 @@ def ended(run, seconds=300):
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        signal.SIGTERM,
-        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGHUP, signal.SIGQUIT)),
-    ],
+    some([signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], [signal.SIGTERM]),
     ids=lambda sent: sent.name,
 )
 def test_a_signal_while_training_saves_a_checkpoint_and_leaves_nothing(raying, sweep, sent):
@@ -191,13 +189,7 @@ PARTS = {
 """{what of Ray is killed: words of its command line}."""
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "gcs_server",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("raylet", "DashboardAgent")),
-    ],
-)
+@pytest.mark.parametrize("part", some(["gcs_server", "raylet", "DashboardAgent"], ["gcs_server"]))
 def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, part):
     """Ray's native library ends the driver for it, some ten or 60 seconds later, without a word
     of Python's."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.conftest import some
 
 pytestmark = pytest.mark.cluster
 
@@ -122,13 +123,7 @@ def driver(place):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(each, marks=[] if each == "resources_of" else pytest.mark.slow)
-        for each in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", some(MOMENTS, ["resources_of"]))
 def test_a_signal_at_a_moment_that_is_hard_to_meet(driver, moment):
     stopped, _ = driver.run(moment)
     assert stopped

@@ -63,7 +63,9 @@ class Opened:
         """Every metric of every output feature, and of losses those that need no logits."""
         if not self.rows(split):
             return {}
-        scores = self._scores.setdefault(split, Scores(self.features, split=split))
+        if split not in self._scores:
+            self._scores[split] = Scores(self.features, split=split)
+        scores = self._scores[split]
         try:
             for batch in self.batches(split):
                 scores.update(predictor.predict(batch), batch)
