@@ -18,6 +18,10 @@
    29 of 32 registers. */
 enum { CHUNK = 128, TALL = 6, WIDE = 4, LINE = 16 };
 
+/* Numbers of a row of the left factor up to which tiles read it where it lies. Rows that are farther apart share too few sets of
+   the nearest cache: they are packed first, which takes a tenth of the time of a short one. */
+enum { NEAR = 256 };
+
 /* left: numbers [rows, tall]; right: [rows, wide]. waiting: the sums of branches that wait for their neighbour, [tall, wide]
    each. ends: where each of the parts ends among the rows. */
 typedef struct {
@@ -27,8 +31,8 @@ typedef struct {
     Py_ssize_t tall, wide, parts;
 } Product;
 
-/* What one thread makes of it: blocks of TALL rows, columns from a tile's first on. packed: a chunk of left as columns of tiles;
-   panel: of right, a tile's columns. */
+/* What one thread makes of it: blocks of TALL rows, columns from a tile's first on. packed: a chunk of left as columns of tiles,
+   NULL if they read it where it lies; panel: of right, a tile's columns. */
 typedef struct {
     const Product *of;
     Py_ssize_t block, last_block, column, last_column;
@@ -47,15 +51,16 @@ static int there(void)
     return __builtin_cpu_supports("avx512f");
 }
 
-/* sum[i][j] = the chain of left[row][i] * right[row][j] over so many rows, N vectors wide. */
+/* sum[i][j] = the chain of left[row][i] * right[row][j] over so many rows, which lie `apart` numbers from one another in left;
+   N vectors wide. */
 #define TILE(N)                                                                                                                  \
-    VECTORS static void tile##N(const float *left, const float *right, Py_ssize_t rows, __m512 (*sum)[WIDE])                     \
+    VECTORS static void tile##N(const float *left, Py_ssize_t apart, const float *right, Py_ssize_t rows, __m512 (*sum)[WIDE])   \
     {                                                                                                                            \
         __m512 s[TALL][N], line[N];                                                                                              \
         for (int i = 0; i < TALL; i++)                                                                                           \
             for (int j = 0; j < N; j++)                                                                                          \
                 s[i][j] = _mm512_setzero_ps();                                                                                   \
-        for (; rows > 0; rows--, left += TALL, right += N * LINE) {                                                              \
+        for (; rows > 0; rows--, left += apart, right += N * LINE) {                                                             \
             for (int j = 0; j < N; j++)                                                                                          \
                 line[j] = _mm512_load_ps(right + j * LINE);                                                                      \
             _Pragma("GCC unroll 6") for (int i = 0; i < TALL; i++)                                                               \
@@ -74,7 +79,7 @@ TILE(2)
 TILE(3)
 TILE(4)
 
-typedef void (*Tile)(const float *, const float *, Py_ssize_t, __m512 (*)[WIDE]);
+typedef void (*Tile)(const float *, Py_ssize_t, const float *, Py_ssize_t, __m512 (*)[WIDE]);
 static const Tile TILES[WIDE + 1] = {NULL, tile1, tile2, tile3, tile4};
 
 /* TALL columns behind one another, zeros where there are none. */
@@ -92,13 +97,22 @@ static void pack(const Piece *piece, Py_ssize_t start, Py_ssize_t rows)
     }
 }
 
-static void pack_panel(const Piece *piece, Py_ssize_t start, Py_ssize_t rows, Py_ssize_t column, Py_ssize_t width, int vectors)
+/* Tiles go down the columns of rows: from memory these come faster in the order in which they lie. */
+static void fetch(const Piece *piece, Py_ssize_t start, Py_ssize_t rows)
 {
-    for (Py_ssize_t row = 0; row < rows; row++) {
-        float *to = piece->panel + row * vectors * LINE;
-        memcpy(to, piece->of->right + (start + row) * piece->of->wide + column, sizeof(float) * width);
-        memset(to + width, 0, sizeof(float) * (vectors * LINE - width));
-    }
+    const Product *of = piece->of;
+    const float *end = of->left + (start + rows) * of->tall;
+    for (const float *line = of->left + start * of->tall; line < end; line += LINE)
+        _mm_prefetch(line, _MM_HINT_T1);
+}
+
+VECTORS static void pack_panel(const Piece *piece, Py_ssize_t start, Py_ssize_t rows, Py_ssize_t column, int vectors, __mmask16 ending)
+{
+    Py_ssize_t wide = piece->of->wide;
+    const float *from = piece->of->right + start * wide + column;
+    for (float *to = piece->panel; rows > 0; rows--, from += wide)
+        for (int j = 0; j < vectors; j++, to += LINE)
+            _mm512_store_ps(to, _mm512_maskz_loadu_ps(j == vectors - 1 ? ending : 0xffff, from + j * LINE));
 }
 
 /* One chunk of a part. first, last: of the part's chunks. full: branches of the tree that the part completes, each of which
@@ -109,17 +123,26 @@ VECTORS static void chunk(const Piece *piece, Py_ssize_t start, Py_ssize_t rows,
     Py_ssize_t area = of->tall * of->wide;
     float *to = all ? of->out : of->waiting + full * area;
     __m512 sum[TALL][WIDE];
-    pack(piece, start, rows);
+    (piece->packed ? pack : fetch)(piece, start, rows);
     for (Py_ssize_t column = piece->column; column < piece->last_column; column += WIDE * LINE) {
         Py_ssize_t width = Py_MIN(WIDE * LINE, piece->last_column - column);
         int vectors = (int)((width + LINE - 1) / LINE);
         __mmask16 ending = (__mmask16)(0xffff >> (vectors * LINE - width));
-        pack_panel(piece, start, rows, column, width, vectors);
+        pack_panel(piece, start, rows, column, vectors, ending);
         for (Py_ssize_t block = piece->block; block < piece->last_block; block++) {
-            int high = (int)Py_MIN(TALL, of->tall - block * TALL);
-            TILES[vectors](piece->packed + (block - piece->block) * rows * TALL, piece->panel, rows, sum);
-            for (int i = 0; i < high; i++) {
-                Py_ssize_t place = (block * TALL + i) * of->wide + column;
+            Py_ssize_t top = block * TALL, apart = TALL, laid = 0, high = Py_MIN(TALL, of->tall - top);
+            const float *left = piece->packed + (block - piece->block) * rows * TALL;
+            if (!piece->packed) {
+                /* The last tile begins within the one before it, whose rows it does not lay again. */
+                laid = TALL - high;
+                high = TALL;
+                top -= laid;
+                left = of->left + start * of->tall + top;
+                apart = of->tall;
+            }
+            TILES[vectors](left, apart, piece->panel, rows, sum);
+            for (Py_ssize_t i = laid; i < high; i++) {
+                Py_ssize_t place = (top + i) * of->wide + column;
                 for (int j = 0; j < vectors; j++, place += LINE) {
                     __mmask16 mask = j == vectors - 1 ? ending : 0xffff;
                     __m512 found = sum[i][j];
@@ -139,9 +162,10 @@ VECTORS static void chunk(const Piece *piece, Py_ssize_t start, Py_ssize_t rows,
 static int multiply_piece(Piece *piece)
 {
     const Product *of = piece->of;
-    piece->packed = malloc(sizeof(float) * (piece->last_block - piece->block) * TALL * CHUNK);
+    int packs = of->tall < TALL || of->tall > NEAR;
+    piece->packed = packs ? malloc(sizeof(float) * (piece->last_block - piece->block) * TALL * CHUNK) : NULL;
     piece->panel = aligned_alloc(sizeof(float) * LINE, sizeof(float) * WIDE * LINE * CHUNK);
-    int found = piece->packed && piece->panel;
+    int found = (piece->packed || !packs) && piece->panel;
     for (Py_ssize_t part = 0, start = 0; found && part < of->parts; start = of->ends[part++]) {
         int full = 0, first = 1;
         for (Py_ssize_t odd = part; odd & 1; odd >>= 1)

@@ -25,6 +25,7 @@ from distcore_torch.training.exact import by_parts, groups, kernels, layers, tre
 from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients, Way
+from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tree import Adder, Total, branches, lay_tree_sum, tree_sum
 from distcore_torch.training.losses import Losses
 from distcore_torch.training.plan import TrainPlan
@@ -434,7 +435,18 @@ def sums_otherwise(monkeypatch):
     monkeypatch.setattr(kernels, "as_batch", lambda *given: right(*given) * 1.000001)
 
 
+def chains_otherwise(monkeypatch):
+    right = products.lay_weight_gradients
+
+    def lay(out, *given):
+        right(out, *given)
+        out *= 1.000001
+
+    monkeypatch.setattr(products, "lay_weight_gradients", lay)
+
+
 OTHERWISE = (
+    chains_otherwise,
     layers_otherwise,
     gradients_of_inputs_otherwise,
     products_otherwise,
@@ -510,8 +522,8 @@ SHAPES = [(0, 5), (1, 1), (1, 16), (2, 1), (2, 33), (3, 1), (6, 16), (31, 3), (6
 SIZES = [
     *((size,) * 8 for size in (1, 4, 8, 33, 64, 192)),
     (8, 8),
-    (4, 4, 4, 5, 6, 6),
-    (35, 34, 31),
+    (4, 4, 4, 5, 6, 6, 4, 7),
+    (35, 34, 31, 40),
 ]
 
 
@@ -524,6 +536,7 @@ def test_layers_have_the_bits_of_parts_by_themselves(sizes, inputs, outputs):
     packed = torch.randn(rows, inputs + 3, generator=generator)
     weight = torch.randn(outputs, inputs, generator=generator).requires_grad_()
     bias = torch.randn(outputs, generator=generator).requires_grad_()
+    trained = (weight, bias)
     upon = torch.randn(rows, outputs, generator=generator)
     for x in (packed[:, 3:], packed[:, 3:].contiguous()):
         alone, leaves = [], []
@@ -533,22 +546,19 @@ def test_layers_have_the_bits_of_parts_by_themselves(sizes, inputs, outputs):
                 own = own.clone()  # `contiguous` would leave a single row where it is, not aligned
             own = own.detach().requires_grad_()
             found = torch.nn.functional.linear(own, weight, bias)
-            gradients = torch.autograd.grad(found, (own, weight, bias), upon[start:stop].clone())
+            gradients = torch.autograd.grad(found, (own, *trained), upon[start:stop].clone())
             alone.append((found, gradients[0]))
             leaves.append(gradients[1:])
-        got = {}
-
-        def lay(parameter, make, got=got):
-            got[id(parameter)] = make(range(len(sizes)))
-
-        sink = SimpleNamespace(leaves=lay)
+        spans = [*(range(part, part + 1) for part in range(len(sizes))), range(len(sizes))]
+        slots = {id(each): each.new_full((len(spans), *each.shape), torch.nan) for each in trained}
+        sink = Sink(lambda each, number, slots=slots: slots[id(each)][number], spans)
         x = x.detach().requires_grad_()
         found = layers.Linear.apply(x, weight, bias, Cut(sizes), sink, False)
         (before,) = torch.autograd.grad(found, (x,), upon)
         assert torch.equal(found, torch.cat([each[0] for each in alone]))
         assert torch.equal(before, torch.cat([each[1] for each in alone]))
-        assert torch.equal(got[id(weight)], torch.stack([each[0] for each in leaves]))
-        assert torch.equal(got[id(bias)], torch.stack([each[1] for each in leaves]))
+        for each, parts in zip(trained, zip(*leaves, strict=True), strict=True):
+            assert torch.equal(slots[id(each)], torch.stack([*parts, tree_sum(parts)]))
 
 
 @pytest.mark.parametrize(("rows", "at_once"), [(512, True), (496, False), (500, False)])

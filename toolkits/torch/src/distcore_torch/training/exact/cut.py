@@ -10,7 +10,7 @@ import torch
 from distcore_torch import products
 from distcore_torch.training.exact import kernels
 from distcore_torch.training.exact.kernels import ALIGNED, Place
-from distcore_torch.training.exact.tree import tree_sum
+from distcore_torch.training.exact.tree import lay_tree_sum, tree_sum
 
 VECTOR = 64
 """Numbers that the kernels of every processor take at once, or a multiple of them: two registers
@@ -61,21 +61,29 @@ class Cut:
         found: list[int] = offsets[torch.tensor(self.bounds)].tolist()
         return found
 
-    def products(self, left: torch.Tensor, right: torch.Tensor, span: range) -> torch.Tensor:
-        """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
-        and [n, m] give [parts, k, m]."""
-        sizes, home = self.sizes, Place.of(right)
+    def lay_products(
+        self, out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, span: range
+    ) -> None:
+        """Lay the tree's sum of the span's parts, of each its rows of `left`, transposed, times
+        those of `right`: [n, k] and [n, m] give [k, m]."""
+        sizes = self.sizes
+        place = home = Place.of(right)
         if len(span) < len(self):
             sizes = sizes[span.start : span.stop]
             left, right = self._of(left, span), self._of(right, span)
-        shape = (left.shape[1], right.shape[1])
-        way = kernels.products_by_part(sizes, shape, Place.of(left), Place.of(right), home)
-        return way(left, right, sizes)
+            place = Place.of(right)
+        shape, places = (left.shape[1], right.shape[1]), (Place.of(left), place, home)
+        if kernels.chains_are_products(sizes, shape, *places):
+            products.lay_weight_gradients(out, left, right, [*itertools.accumulate(sizes)])
+        else:
+            way = kernels.products_by_part(sizes, shape, *places)
+            lay_tree_sum(out, way(left, right, sizes))
 
     def lay_weight_gradient(
         self, out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, span: range
     ) -> None:
-        """Lay the sum of the span's parts of a layer's weight's gradient: [outputs, inputs]."""
+        """Lay the sum of the span's parts of a layer's weight's gradient, by oneDNN's chains:
+        [outputs, inputs]."""
         bounds = self.bounds[span.start : span.stop + 1]
         if products.has_kernel():
             if len(span) < len(self):
@@ -94,8 +102,9 @@ class Cut:
         if len(span) < len(self):
             sizes, rows = sizes[span.start : span.stop], self._of(tensor, span)
         if kernels.in_rows(rows):
-            shape, places = tuple(rows.shape[1:]), (Place.of(rows), Place.of(tensor))
-            if kernels.sums_go_at_once(sizes, shape, *places, rows.dtype):
+            place = Place.of(rows)
+            home = place if rows is tensor else Place.of(tensor)
+            if kernels.sums_go_at_once(sizes, tuple(rows.shape[1:]), place, home, rows.dtype):
                 return kernels.as_batch(rows, sizes).sum(1)
         return torch.stack([self._alone(part, tensor).sum(0) for part in rows.split(sizes)])
 
