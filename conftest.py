@@ -1,6 +1,6 @@
 """For every test of the workspace: the same examples of a property in every run, so that a change
 is judged by what it changed (`make faults` draws new ones), and no time limit for one, because a
-busy machine is no bug; ctrl-C as on a terminal; and the logger as it was before."""
+busy machine is no bug; ctrl-C as on a terminal; the logger as it was before; and `--part`."""
 
 import logging
 import signal
@@ -22,6 +22,28 @@ for _number, _handler in (
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--part`, by which CI runs a share of the tests at a time."""
+    text = "run every N-th of the chosen tests, from the K-th on, each with all of its parameters"
+    parser.addoption("--part", metavar="K/N", default="1/1", help=text)
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests of all other parts out."""
+    number, parts = map(int, config.getoption("part").split("/"))
+    if not 1 <= number <= parts:
+        raise pytest.UsageError(f"--part {number}/{parts}: give K/N with K from 1 to N.")
+    places: dict[str, int] = {}
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        place = places.setdefault(item.nodeid.partition("[")[0], len(places))
+        (chosen if place % parts == number - 1 else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = chosen
 
 
 LOGGER = logging.getLogger("distcore")
