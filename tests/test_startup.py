@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from distcore_data.threads import SPINS
+
 HEAVY = {
     "torch",
     "numpy",
@@ -206,7 +208,7 @@ def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
         "patient_threads()\n"
         "print(dict(os.environ))"
     )
-    assert "'GOMP_SPINCOUNT': '1000'" in output_of(
+    assert f"'GOMP_SPINCOUNT': '{SPINS}'" in output_of(
         code.format("os.environ.pop('GOMP_SPINCOUNT', 0)")
     )
     assert "GOMP_SPINCOUNT" not in output_of(

@@ -6,11 +6,12 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
+from distcore_data.threads import processors, run_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -341,23 +342,18 @@ def _columns(
                     held.setdefault(each.name, {}).setdefault(split, []).append(
                         np.asarray(batch[each.name]).reshape(-1)
                     )
-    found = []
-    for each in (*features.inputs, *features.outputs):
-        parts = {split: np.concatenate(values) for split, values in held.get(each.name, {}).items()}
-        found.append(
-            {
-                "name": each.name,
-                "role": "output" if each in tuple(features.outputs) else "input",
-                "type": types[each.name],
-                "missing": _missing(features.metadata[each.name]),
-                "drift": {
-                    split: _drift(parts["train"], values)
-                    for split, values in parts.items()
-                    if split != "train" and "train" in parts
-                },
-            }
-        )
-    return found
+    columns = [*features.inputs, *features.outputs]
+    drifts = run_all(lambda each: drifts(held.get(each.name, {})), columns, processors())
+    return [
+        {
+            "name": each.name,
+            "role": "output" if each in tuple(features.outputs) else "input",
+            "type": types[each.name],
+            "missing": _missing(features.metadata[each.name]),
+            "drift": drift,
+        }
+        for each, drift in zip(columns, drifts, strict=True)
+    ]
 
 
 def _missing(metadata: JSON) -> float | None:
@@ -370,9 +366,30 @@ def _missing(metadata: JSON) -> float | None:
     return None
 
 
+def drifts(batches: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:
+    """Of each split but `train`, how far its values lie from those of `train`, if there are any.
+
+    Args:
+        batches: Of each split: numbers or codes, [n] each.
+
+    Returns:
+        {split: from 0, the same, to 1, nothing in common}.
+    """
+    import numpy as np
+
+    parts = {split: np.concatenate(values) for split, values in batches.items()}
+    for each in parts.values():
+        if each.dtype.kind == "f":
+            each.sort()
+    train = parts.pop("train", None)
+    return {} if train is None else {split: _drift(train, each) for split, each in parts.items()}
+
+
 def _drift(train: np.ndarray, other: np.ndarray) -> float:
     """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov), or,
-    of codes, the half of the sum of differences of shares; 0: the same, 1: nothing in common."""
+    of codes, the half of the sum of differences of shares; 0: the same, 1: nothing in common.
+
+    train, other: numbers sorted."""
     import numpy as np
 
     if train.dtype.kind in "iub":
@@ -384,7 +401,6 @@ def _drift(train: np.ndarray, other: np.ndarray) -> float:
         return float(np.abs(shares[0] - shares[1]).sum() / 2)
     values = np.unique(np.concatenate([train, other]))
     below = [
-        np.searchsorted(np.sort(each), values, side="right") / max(1, len(each))
-        for each in (train, other)
+        np.searchsorted(each, values, side="right") / max(1, len(each)) for each in (train, other)
     ]
     return float(np.abs(below[0] - below[1]).max(initial=0.0))
