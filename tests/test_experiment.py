@@ -75,6 +75,18 @@ def test_the_folder_of_an_experiment(place):
     assert not re.search(r'(src|href)="https?://', page)
 
 
+def test_a_summary_lacks_no_part(place):
+    """What fails of it costs a line of the log, and no run: so each part is asked for by name."""
+    done = place.good("experiment")
+    summary = read(place.results, "summary.json")
+    assert "lacks its part" not in done.err
+    assert {"headline", "columns", "importance", "worst", "scores"} <= summary.keys()
+    assert [each["name"] for each in summary["columns"]] == ["age", "city", "bought"]
+    for each in summary["columns"]:
+        assert each["drift"].keys() == {"validation", "test"}
+        assert all(0 <= share <= 1 for share in each["drift"].values())
+
+
 def test_what_the_description_says(place):
     place.good("experiment", "--random_seed", "11")
     found = read(place.results, "description.json")

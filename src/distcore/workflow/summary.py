@@ -343,7 +343,7 @@ def _columns(
                         np.asarray(batch[each.name]).reshape(-1)
                     )
     columns = [*features.inputs, *features.outputs]
-    drifts = run_all(lambda each: drifts(held.get(each.name, {})), columns, processors())
+    found = run_all(lambda each: drifts(held.get(each.name, {})), columns, processors())
     return [
         {
             "name": each.name,
@@ -352,7 +352,7 @@ def _columns(
             "missing": _missing(features.metadata[each.name]),
             "drift": drift,
         }
-        for each, drift in zip(columns, drifts, strict=True)
+        for each, drift in zip(columns, found, strict=True)
     ]
 
 

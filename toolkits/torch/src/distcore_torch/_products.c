@@ -130,15 +130,17 @@ VECTORS static void chunk(const Piece *piece, Py_ssize_t start, Py_ssize_t rows,
         __mmask16 ending = (__mmask16)(0xffff >> (vectors * LINE - width));
         pack_panel(piece, start, rows, column, vectors, ending);
         for (Py_ssize_t block = piece->block; block < piece->last_block; block++) {
-            Py_ssize_t top = block * TALL, apart = TALL, laid = 0, high = Py_MIN(TALL, of->tall - top);
-            const float *left = piece->packed + (block - piece->block) * rows * TALL;
-            if (!piece->packed) {
+            Py_ssize_t top = block * TALL, high = Py_MIN(TALL, of->tall - top), laid = 0, apart = TALL;
+            const float *left;
+            if (piece->packed) {
+                left = piece->packed + (block - piece->block) * rows * TALL;
+            } else {
                 /* The last tile begins within the one before it, whose rows it does not lay again. */
                 laid = TALL - high;
                 high = TALL;
                 top -= laid;
-                left = of->left + start * of->tall + top;
                 apart = of->tall;
+                left = of->left + start * apart + top;
             }
             TILES[vectors](left, apart, piece->panel, rows, sum);
             for (Py_ssize_t i = laid; i < high; i++) {
