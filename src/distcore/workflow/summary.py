@@ -399,8 +399,14 @@ def _drift(train: np.ndarray, other: np.ndarray) -> float:
             for each in (train, other)
         ]
         return float(np.abs(shares[0] - shares[1]).sum() / 2)
-    values = np.unique(np.concatenate([train, other]))
-    below = [
-        np.searchsorted(each, values, side="right") / max(1, len(each)) for each in (train, other)
-    ]
-    return float(np.abs(below[0] - below[1]).max(initial=0.0))
+    if not len(other):
+        return float(len(train) > 0)
+    # Between two values of `other` its share stays and that of `train` rises: they lie furthest
+    # apart at one of these values or right below it.
+    values = np.unique(other)
+    below, up_to = (
+        np.searchsorted(train, values, side=side) / max(1, len(train)) for side in ("left", "right")
+    )
+    share = np.searchsorted(other, values, side="right") / len(other)
+    before = np.concatenate([[0.0], share[:-1]])
+    return float(np.maximum(np.abs(below - before), np.abs(up_to - share)).max())
