@@ -378,35 +378,41 @@ def drifts(batches: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:
     import numpy as np
 
     parts = {split: np.concatenate(values) for split, values in batches.items()}
-    for each in parts.values():
-        if each.dtype.kind == "f":
-            each.sort()
     train = parts.pop("train", None)
-    return {} if train is None else {split: _drift(train, each) for split, each in parts.items()}
+    if train is None:
+        return {}
+    apart = _codes_apart
+    if train.dtype.kind == "f":
+        train.sort()
+        apart = _numbers_apart
+    return {split: apart(train, each) for split, each in parts.items()}
 
 
-def _drift(train: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov), or,
-    of codes, the half of the sum of differences of shares; 0: the same, 1: nothing in common.
-
-    train, other: numbers sorted."""
+def _codes_apart(train: np.ndarray, other: np.ndarray) -> float:
+    """The half of the sum of differences of shares; 0: the same, 1: nothing in common."""
     import numpy as np
 
-    if train.dtype.kind in "iub":
-        size = int(max(train.max(initial=0), other.max(initial=0))) + 1
-        shares = [
-            np.bincount(np.maximum(each, 0), minlength=size) / max(1, len(each))
-            for each in (train, other)
-        ]
-        return float(np.abs(shares[0] - shares[1]).sum() / 2)
+    size = int(max(train.max(initial=0), other.max(initial=0))) + 1
+    shares = [
+        np.bincount(np.maximum(each, 0), minlength=size) / max(1, len(each))
+        for each in (train, other)
+    ]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def _numbers_apart(train: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov); 0:
+    the same, 1: nothing in common. train: sorted."""
+    import numpy as np
+
     if not len(other):
         return float(len(train) > 0)
     # Between two values of `other` its share stays and that of `train` rises: they lie furthest
     # apart at one of these values or right below it.
-    values = np.unique(other)
+    values, counts = np.unique(other, return_counts=True)
     below, up_to = (
         np.searchsorted(train, values, side=side) / max(1, len(train)) for side in ("left", "right")
     )
-    share = np.searchsorted(other, values, side="right") / len(other)
+    share = counts.cumsum() / len(other)
     before = np.concatenate([[0.0], share[:-1]])
     return float(np.maximum(np.abs(below - before), np.abs(up_to - share)).max())

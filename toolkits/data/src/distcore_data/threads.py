@@ -14,10 +14,10 @@ R = TypeVar("R")
 
 SPINS = 2500
 """Turns of the loop in which an idle thread of OpenMP (GNU's, which torch brings) waits before it
-sleeps: some hundred microseconds, longer than the pause between two operators. Its default, a few
-milliseconds, makes a step three to eight times slower if another program wants one of the
-processors: the waiting thread holds the processor that the late one needs. With fewer it sleeps in
-most pauses, and where waking up takes long a step is a quarter slower."""
+sleeps, longer than in most pauses between two operators. Its default, a few milliseconds, makes a
+step three to eight times slower if another program wants one of the processors: the waiting thread
+holds the processor that the late one needs. With fewer turns it sleeps in most pauses, and where
+waking up takes long a step is a quarter slower."""
 
 
 def processors() -> int:

@@ -61,39 +61,34 @@ class Cut:
         found: list[int] = offsets[torch.tensor(self.bounds)].tolist()
         return found
 
-    def lay_products(
-        self, out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, span: range
+    def lay_weight_gradient(
+        self,
+        out: torch.Tensor,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        span: range,
+        by_onednn: bool,
     ) -> None:
-        """Lay the tree's sum of the span's parts, of each its rows of `left`, transposed, times
-        those of `right`: [n, k] and [n, m] give [k, m]."""
-        sizes = self.sizes
-        place = home = Place.of(right)
+        """Lay the tree's sum of the span's parts of a layer's weight's gradient, [outputs, inputs],
+        from that of its output, [B, outputs], and its input, [B, inputs]."""
+        sizes, whole = self.sizes, x
         if len(span) < len(self):
             sizes = sizes[span.start : span.stop]
-            left, right = self._of(left, span), self._of(right, span)
-            place = Place.of(right)
-        shape, places = (left.shape[1], right.shape[1]), (Place.of(left), place, home)
-        if kernels.chains_are_products(sizes, shape, *places):
-            products.lay_weight_gradients(out, left, right, [*itertools.accumulate(sizes)])
+            gradient, x = self._of(gradient, span), self._of(x, span)
+        if by_onednn:
+            in_one_pass = products.has_kernel()
         else:
-            way = kernels.products_by_part(sizes, shape, *places)
-            lay_tree_sum(out, way(left, right, sizes))
-
-    def lay_weight_gradient(
-        self, out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, span: range
-    ) -> None:
-        """Lay the sum of the span's parts of a layer's weight's gradient, by oneDNN's chains:
-        [outputs, inputs]."""
-        bounds = self.bounds[span.start : span.stop + 1]
-        if products.has_kernel():
-            if len(span) < len(self):
-                gradient, x = self._of(gradient, span), self._of(x, span)
-            ends = [bound - bounds[0] for bound in bounds[1:]]
-            products.lay_weight_gradients(out, gradient, x, ends)
-            return
-        parts = (slice(start, stop) for start, stop in itertools.pairwise(bounds))
-        leaves = [products.weight_gradient(gradient[rows], x[rows]) for rows in parts]
-        torch.add(tree_sum(leaves), 0.0, out=out)
+            places = (Place.of(gradient), Place.of(x), Place.of(whole))
+            kind = (sizes, tuple(out.shape), *places)
+            in_one_pass = kernels.chains_are_products(*kind)
+        if in_one_pass:
+            products.lay_weight_gradients(out, gradient, x, [*itertools.accumulate(sizes)])
+        elif by_onednn:
+            parts = zip(gradient.split(sizes), x.split(sizes), strict=True)
+            leaves = [products.weight_gradient(*part) for part in parts]
+            torch.add(tree_sum(leaves), 0.0, out=out)
+        else:
+            lay_tree_sum(out, kernels.products_by_part(*kind)(gradient, x, sizes))
 
     def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
         """Of each part in the span, the sum over its rows: [n] or [n, k] gives [parts] or
@@ -102,9 +97,8 @@ class Cut:
         if len(span) < len(self):
             sizes, rows = sizes[span.start : span.stop], self._of(tensor, span)
         if kernels.in_rows(rows):
-            place = Place.of(rows)
-            home = place if rows is tensor else Place.of(tensor)
-            if kernels.sums_go_at_once(sizes, tuple(rows.shape[1:]), place, home, rows.dtype):
+            shape, places = tuple(rows.shape[1:]), (Place.of(rows), Place.of(tensor))
+            if kernels.sums_go_at_once(sizes, shape, *places, rows.dtype):
                 return kernels.as_batch(rows, sizes).sum(1)
         return torch.stack([self._alone(part, tensor).sum(0) for part in rows.split(sizes)])
 

@@ -148,10 +148,10 @@ def chains_are_products(
     that torch gives it by itself, as it does where MKL too adds one row after another.
 
     It adds a part's product to those before it at once, and so is faster than `products_by_part`,
-    whose arguments it takes.
+    whose arguments this takes. Of more rows than `CHUNK` it is not tried: MKL's chains are longer.
     """
-    if max(sizes) > products.CHUNK or not products.has_kernel() or 0 in shape:
-        return False  # MKL's chains are longer
+    if not products.has_kernel() or max(sizes) > products.CHUNK or 0 in shape:
+        return False
     found = torch.empty(shape)
     for _ in _draws(min(shape)):
         one = left.copy(_random(sum(sizes), shape[0]))

@@ -38,8 +38,10 @@ class Linear(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         cut, sink, weight, before = ctx.cut, ctx.sink, ctx.weight, None
         gradient = gradient.contiguous()
-        lay = cut.lay_weight_gradient if ctx.by_onednn else cut.lay_products
-        sink.lay(weight, lambda out, span: lay(out, gradient, x, span))
+        sink.lay(
+            weight,
+            lambda out, span: cut.lay_weight_gradient(out, gradient, x, span, ctx.by_onednn),
+        )
         if ctx.bias is not None:
             sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
         if ctx.needs_input_grad[0]:
