@@ -213,6 +213,20 @@ def test_the_work_of_a_step_is_that_of_its_layers(
     assert work.train.bytes > work.forward.bytes > 0
 
 
+def test_the_gradient_of_a_table_is_gone_through_once(calibrated: Path, tmp_path: Path) -> None:
+    """Zeroed, and some rows added to; then its norm is taken, and an update reads four tables."""
+    table = pa.table({"x0": [f"v{each}" for each in range(100_000)], "y": [0, 1] * 50_000})
+    config = config_of("category", 1, tmp_path / "cache", combiner={"type": "concat"})
+    session = resolved_session("plan", config)
+    sample = sample_of(session.features, table.combine_chunks().to_batches(), table.num_rows)
+    job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+    trial = trial_of(job, sample, 100, session.plugins)
+    assert trial is not None
+    work = trial.work()
+    assert work.train.far == pytest.approx(6 * 4 * work.parameters, rel=0.01)
+    assert work.forward.far == 0
+
+
 def test_labels_that_are_numbers_have_as_many_weights_as_others(
     calibrated: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 4
+VERSION = 5
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet, TrainJob
     from distcore_core.registry.manager import Plugins
 
-TABLE_READERS = ("index_select", "embedding", "index", "gather")
+TABLE_READERS = ("index_select", "embedding", "index", "gather", "_embedding_bag")
 """Operators that read some rows of their first tensor, so its size says nothing."""
 
+TABLE_ADDERS = ("index_add", "index_put", "scatter_add")
+"""Operators that add to some rows of their first tensor. While operators are counted, autograd has
+each return a table of its own; in training it adds in place."""
 
 FAR_BYTES = 16 << 20
 """Bytes of one operator from which on they are far."""
@@ -167,7 +170,9 @@ class _Counting(TorchDispatchMode):
         fresh = [each for each in found if each.untyped_storage().data_ptr() not in memory]
         moved = 0
         name = func._overloadpacket.__name__
-        if fresh or func._schema.is_mutable:
+        if name in TABLE_ADDERS:
+            moved = sum(map(_bytes, given[1:]))
+        elif fresh or func._schema.is_mutable:
             read = given[1:] if name in TABLE_READERS else given
             moved = sum(map(_bytes, (*read, *fresh)))
         self.made += sum(map(_bytes, fresh))
