@@ -1,5 +1,5 @@
-"""The optional C parts: the reader of delimited text, sums and codes of numbers, and distinct
-texts; everything else about the package is in pyproject.toml.
+"""The optional C parts: readers of delimited text, Parquet's columns and short floats, sums and
+codes of numbers, and distinct texts; everything else about the package is in pyproject.toml.
 
 Where no C compiler is, the package is built without them, and Arrow and numpy do the same.
 """
@@ -18,7 +18,10 @@ EXTENSIONS = [
         extra_compile_args=["-ffp-contract=off"],
         optional=True,
     )
-    for name in ("sources._plaintext", "sources._columns", "encoding._numbers", "encoding._texts")
+    for name in (
+        *("sources._plaintext", "sources._columns", "sources._floats"),
+        *("encoding._numbers", "encoding._texts"),
+    )
 ]
 
 setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -21,6 +21,7 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import flags, from_numpy, strings, to_numpy
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, tally
+from distcore_data.sources.shortest import doubles, float_texts
 from distcore_data.sources.times import time_text, timestamp_text
 
 Raw = Literal["number", "category", "string"]
@@ -137,10 +138,7 @@ def _numbers(values: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, 
         return values.cast(pa.float64(), safe=False), None
     if pt.is_null(type_):
         return pa.nulls(len(values), pa.float64()), None
-    # Decimals and short floats go through their shortest text: 0.1 in float32 is 0.1, not
-    # 0.10000000149.
-    texts = _float_texts(values) if pt.is_float16(type_) else values.cast(pa.utf8())
-    return texts.cast(pa.float64()), None
+    return doubles(values), None
 
 
 def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
@@ -220,7 +218,7 @@ def _texts(values: pa.Array, unit: str | None) -> pa.Array:
     if pt.is_boolean(type_):
         return pc.if_else(values, "True", "False")
     if pt.is_floating(type_):
-        return _float_texts(values)
+        return float_texts(values)
     if pt.is_timestamp(type_):
         return timestamp_text(values, unit)
     if pt.is_time(type_):
@@ -230,14 +228,6 @@ def _texts(values: pa.Array, unit: str | None) -> pa.Array:
     if pt.is_integer(type_) or pt.is_decimal(type_) or pt.is_null(type_):
         return values.cast(pa.utf8())
     raise TypeError(f"no text for {type_}")
-
-
-def _float_texts(values: pa.Array) -> pa.Array:
-    """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is
-    missing."""
-    plain = values.to_numpy(zero_copy_only=False)
-    missing = np.isnan(plain) | np.asarray(values.is_null())
-    return pa.array(plain.astype(str), pa.utf8(), mask=missing)
 
 
 def _shorten(text: str, limit: int = 60) -> str:

@@ -1,0 +1,103 @@
+/* float32 as the double that its shortest text reads as: 0.1f is 0.1, not 0.10000000149. What shortest.py tries first.
+
+   That text is a decimal of 1 to 9 digits. If it has 6 or fewer, it is the decimal of 6 digits that lies nearest to the float,
+   but for zeros at its end, so those of 6, 7, 8 and 9 digits are tried. Each is a whole number below 2**53 times or over a
+   power of ten that is a double itself, so that one operation rounds it as reading its text would (Clinger, "How to Read
+   Floating Point Numbers Accurately", 1990). */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { FEWEST_DIGITS = 6, MOST_DIGITS = 9 };
+
+/* The power of ten at or below a float, for which decimals are tried: digits of a smaller one would be counted in steps that
+   no double holds, and of a larger one a decimal lies so near to the middle of two floats that a double cannot tell whose it
+   is. Every float between was compared with the text that Arrow makes of it (tests/sources/test_shortest.py). */
+enum { LOWEST = -14, HIGHEST = 25 };
+
+static const double TEN[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                             1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+/* size * 10**power, rounded. */
+static inline double scaled(double size, int power)
+{
+    return power < 0 ? size / TEN[-power] : size * TEN[power];
+}
+
+/* The whole number nearest to size * 10**power, which is below 2**51, and the even one of two. */
+static double whole(double size, int power)
+{
+    double rounded = scaled(size, power), near = (rounded + 0x1.8p52) - 0x1.8p52;
+    if (fabs(rounded - near) != 0.5)
+        return near;
+    /* What was rounded to a half may have been more or less. */
+    double floor = near > rounded ? near - 1 : near;
+    double rest = power < 0 ? fma(-rounded, TEN[-power], size) : fma(size, TEN[power], -rounded);
+    return rest == 0 ? near : floor + (rest > 0);
+}
+
+/* The double of a float's text; NaN if it is not found here. */
+static double shortest(float value)
+{
+    double size = fabsf(value), found;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    int exponent = (int)(bits >> 23 & 0xff) - 127;
+    if (size == 0 || exponent == 128)
+        return value;
+    int power = exponent * 1233 >> 12; /* floor(log10(2**exponent)), or one less than the power that is looked for */
+    if (power < LOWEST - 1 || power > HIGHEST)
+        return NAN;
+    power += power < -1 ? size * TEN[-power - 1] >= 1 : size >= TEN[power + 1];
+    if (power < LOWEST || power > HIGHEST)
+        return NAN;
+    for (int digits = FEWEST_DIGITS; digits <= MOST_DIGITS; digits++) {
+        int places = digits - 1 - power;
+        found = scaled(whole(size, places), -places);
+        if ((float)found == (float)size)
+            break;
+    }
+    return value < 0 ? -found : found;
+}
+
+/* doubles(values, offset, count, target): how many are not found. */
+static PyObject *doubles(PyObject *module, PyObject *arguments)
+{
+    Py_buffer values, target;
+    Py_ssize_t offset, count, missing = 0;
+    if (!PyArg_ParseTuple(arguments, "y*nnw*", &values, &offset, &count, &target))
+        return NULL;
+    int fits = offset >= 0 && count >= 0 && offset <= values.len / 4 && count <= values.len / 4 - offset && count <= target.len / 8;
+    if (fits) {
+        const float *from = (const float *)values.buf + offset;
+        double *to = target.buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t at = 0; at < count; at++) {
+            to[at] = shortest(from[at]);
+            missing += isnan(to[at]) && !isnan(from[at]);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&target);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the values are not so many, or the target has no room for them");
+        return NULL;
+    }
+    return PyLong_FromSsize_t(missing);
+}
+
+static PyMethodDef METHODS[] = {
+    {"doubles", doubles, METH_VARARGS, "doubles(values, offset, count, target): fill the target, with NaN for those not found, which it counts."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_floats", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__floats(void)
+{
+    return PyModuleDef_Init(&MODULE);
+}

@@ -1,0 +1,3 @@
+from typing import Any
+
+def doubles(values: Any, offset: int, count: int, target: Any, /) -> int: ...
