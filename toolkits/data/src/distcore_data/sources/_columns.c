@@ -1,8 +1,8 @@
-/* Columns of Parquet as doubles, whole numbers, dictionary codes and texts, in one pass: what parquet_columns.py tries first.
+/* Columns of Parquet as floats, whole numbers, dictionary codes and texts, in one pass: what parquet_columns.py tries first.
    A column is in a chunk of each of some row groups, one after the other.
 
-   Plain means: a column that is in no list and no struct, of doubles, of whole numbers of 64 bits or of byte arrays, in pages
-   that are PLAIN or by a dictionary, packed by Snappy or not at all. Whatever else comes up, the functions give None at once,
+   Plain means: a column that is in no list and no struct, of floats, of whole numbers of 32 or 64 bits or of byte arrays, in
+   pages that are PLAIN or by a dictionary, packed by Snappy or not at all. Whatever else comes up, the functions give None at once,
    and Arrow's reader takes the column: it alone decides what is an error. So this file has no opinion on bad input, only the
    duty to stay within its memory and to give the same values where it answers.
 
@@ -382,8 +382,8 @@ typedef struct {
     size_t room;
 } Room;
 
-/* What the column is to become: words of 64 bits, codes in the dictionary, or texts behind one another. */
-enum { WORDS, CODES, TEXTS };
+/* What the column is to become: words of 64 or 32 bits, codes in the dictionary, or texts behind one another. */
+enum { WORDS, SHORT_WORDS, CODES, TEXTS };
 
 typedef struct {
     Bytes chunk;
@@ -393,7 +393,7 @@ typedef struct {
     Bytes dictionary;
     const uint8_t **texts; /* where the length of each of the dictionary's texts stands */
     uint32_t entries;      /* of the dictionary; a chunk has one at most */
-    uint64_t *words;
+    void *words;
     int32_t *codes;          /* or, of texts, offsets [rows + 1] */
     uint8_t *valid;          /* a bit for each row */
     uint8_t *data;           /* of texts */
@@ -437,8 +437,8 @@ static int read_dictionary(Column *column, int32_t raw, const int32_t *about, By
         return failed;
     column->dictionary = body;
     column->entries = (uint32_t)count;
-    if (column->kind == WORDS)
-        return left(&body) == 8 * (Py_ssize_t)count ? 0 : NOT_PLAIN;
+    if (column->kind == WORDS || column->kind == SHORT_WORDS)
+        return left(&body) == (column->kind == WORDS ? 8 : 4) * (Py_ssize_t)count ? 0 : NOT_PLAIN;
     if (count > left(&body) / 4)
         return NOT_PLAIN;
     free(column->texts);
@@ -552,6 +552,18 @@ static inline int is_valid(const Column *column, Py_ssize_t row)
     for (Py_ssize_t at = (count), from = (present); at-- > 0 && from <= at;)                                                     \
     (values)[at] = is_valid(column, (column)->row + at) ? (values)[--from] : 0
 
+/* The rows' words, those of the dictionary or those that lie in the page. */
+#define READ_WORDS(Word, word_of, column, values, by_codes, codes, count, present)                                               \
+    Word *words = (Word *)(column)->words + (column)->row;                                                                       \
+    if (by_codes)                                                                                                                \
+        for (Py_ssize_t at = 0; at < (present); at++)                                                                            \
+            words[at] = word_of((column)->dictionary.at + sizeof(Word) * (size_t)(codes)[at]);                                   \
+    else if (left(&(values)) != (Py_ssize_t)sizeof(Word) * (present))                                                            \
+        return NOT_PLAIN;                                                                                                        \
+    else                                                                                                                         \
+        memcpy(words, (values).at, sizeof(Word) * (size_t)(present));                                                            \
+    SPREAD(words, column, count, present)
+
 /* Texts that do not fit are only counted. */
 static int append_text(Column *column, const uint8_t *text, uint32_t size)
 {
@@ -590,15 +602,9 @@ static int read_values(Column *column, Bytes values, int encoding, Py_ssize_t co
     if (column->kind == CODES) {
         SPREAD(codes, column, count, present);
     } else if (column->kind == WORDS) {
-        uint64_t *words = column->words + column->row;
-        if (by_codes)
-            for (Py_ssize_t at = 0; at < present; at++)
-                words[at] = word_of_8(column->dictionary.at + 8 * (size_t)codes[at]);
-        else if (left(&values) != 8 * present)
-            return NOT_PLAIN;
-        else
-            memcpy(words, values.at, 8 * (size_t)present);
-        SPREAD(words, column, count, present);
+        READ_WORDS(uint64_t, word_of_8, column, values, by_codes, codes, count, present);
+    } else if (column->kind == SHORT_WORDS) {
+        READ_WORDS(uint32_t, word_of_4, column, values, by_codes, codes, count, present);
     } else {
         int32_t *ends = column->codes + column->row + 1;
         for (Py_ssize_t at = 0, from = 0; at < count; at++) {
@@ -792,7 +798,7 @@ static PyObject *read_as(int kind, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, kind == TEXTS ? "O!w*OO" : "O!w*O", &PyList_Type, &list, &target, &bits, &texts))
         return NULL;
     Chunk *chunks = chunks_of(list, &count);
-    Py_ssize_t room = kind == WORDS ? target.len / 8 : kind == CODES ? target.len / 4 : target.len / 4 - 1;
+    Py_ssize_t room = kind == WORDS ? target.len / 8 : target.len / 4 - (kind == TEXTS);
     int fits = room >= 0;
     for (Py_ssize_t at = 0; at < count && fits; at++) {
         fits = chunks[at].rows >= 0 && chunks[at].rows <= room - rows && (!chunks[at].is_optional || bits != Py_None);
@@ -877,6 +883,11 @@ static PyObject *words(PyObject *module, PyObject *arguments)
     return read_as(WORDS, arguments);
 }
 
+static PyObject *short_words(PyObject *module, PyObject *arguments)
+{
+    return read_as(SHORT_WORDS, arguments);
+}
+
 static PyObject *codes(PyObject *module, PyObject *arguments)
 {
     return read_as(CODES, arguments);
@@ -896,6 +907,7 @@ static PyMethodDef METHODS[] = {
      "unpacked, rows, whether it is a dictionary, whether its values stand in one), or None."},
     {"words", words, METH_VARARGS,
      "words([(chunk, is_packed, is_optional, rows)], values, valid): fill the buffers; how many are missing, or None."},
+    {"short_words", short_words, METH_VARARGS, "short_words(chunks, values, valid): the same, of 32 bits."},
     {"codes", codes, METH_VARARGS,
      "codes(chunks, codes, valid): the same of one chunk, and its dictionary: (missing, offsets, texts), or None."},
     {"texts", texts, METH_VARARGS,

@@ -18,8 +18,10 @@ enum { FEWEST_DIGITS = 6, MOST_DIGITS = 9 };
    is. Every float between was compared with the text that Arrow makes of it (tests/sources/test_shortest.py). */
 enum { LOWEST = -14, HIGHEST = 25 };
 
-static const double TEN[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                             1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+/* Powers up to 1e22 are doubles and are counted with; those behind are the nearest doubles, and floats are compared with them,
+   which are none of theirs. */
+static const double TEN[HIGHEST + 2] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
+                                        1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22, 1e23, 1e24, 1e25, 1e26};
 
 /* size * 10**power, rounded. */
 static inline double scaled(double size, int power)
