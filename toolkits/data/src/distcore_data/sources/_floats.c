@@ -29,6 +29,18 @@ static inline double scaled(double size, int power)
     return power < 0 ? size / TEN[-power] : size * TEN[power];
 }
 
+/* Whether a size is 10**power or more. */
+static inline int reaches(double size, int power)
+{
+    return power < 0 ? size * TEN[-power] >= 1 : size >= TEN[power];
+}
+
+/* floor(log10(2**exponent)). */
+static inline int power_of(int exponent)
+{
+    return exponent * 1233 >> 12;
+}
+
 /* The whole number nearest to size * 10**power, which is below 2**51, and the even one of two. */
 static double whole(double size, int power)
 {
@@ -50,10 +62,10 @@ static double shortest(float value)
     int exponent = (int)(bits >> 23 & 0xff) - 127;
     if (size == 0 || exponent == 128)
         return value;
-    int power = exponent * 1233 >> 12; /* floor(log10(2**exponent)), or one less than the power that is looked for */
+    int power = power_of(exponent); /* or one less than the power that is looked for */
     if (power < LOWEST - 1 || power > HIGHEST)
         return NAN;
-    power += power < -1 ? size * TEN[-power - 1] >= 1 : size >= TEN[power + 1];
+    power += reaches(size, power + 1);
     if (power < LOWEST || power > HIGHEST)
         return NAN;
     for (int digits = FEWEST_DIGITS; digits <= MOST_DIGITS; digits++) {
@@ -63,6 +75,103 @@ static double shortest(float value)
             break;
     }
     return value < 0 ? -found : found;
+}
+
+/* ------------------------------------------------------------------ four at a time
+
+   Whether a decimal of so many digits is the float's is seen before it is rounded: it lies nearer to the float than half of
+   what this stands from the next one. Where that is too close to say, of powers of two, whose neighbours are not equally far,
+   and of floats from some 10**5 on, of which a decimal of 6 digits may end before the point, `shortest` is asked. */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define VECTORS __attribute__((target("avx2")))
+enum { LANES = 4, EXPONENTS = 256 };
+typedef double Doubles __attribute__((vector_size(8 * LANES)));
+typedef int64_t Words __attribute__((vector_size(8 * LANES)));
+
+/* Of floats of one exponent: half of what lies between two of them; 10**5 over their power of ten, the first if `times` their
+   size is below `bound`; zeros where `shortest` is asked. */
+typedef struct {
+    double half, scale[2], times, bound;
+} Exponent;
+
+static Exponent KNOWN[EXPONENTS];
+
+static void make_known(void)
+{
+    for (int biased = 1; biased < EXPONENTS - 1; biased++) {
+        int exponent = biased - 127, power = power_of(exponent), most = FEWEST_DIGITS - 1;
+        if (power < LOWEST || power >= most)
+            continue;
+        Exponent *known = &KNOWN[biased];
+        known->half = ldexp(1, exponent - 24);
+        known->scale[0] = TEN[most - power];
+        known->scale[1] = TEN[most - power - 1];
+        known->times = power < -1 ? TEN[-power - 1] : 1;
+        known->bound = power < -1 ? 1 : TEN[power + 1];
+    }
+}
+
+VECTORS static void find_four(const float *from, double *to)
+{
+    Doubles size, half, scale, found, chosen = {0};
+    Words settled = {0}, unsure = {0};
+    for (int lane = 0; lane < LANES; lane++) {
+        float each = fabsf(from[lane]);
+        uint32_t bits;
+        memcpy(&bits, &each, sizeof bits);
+        const Exponent *known = &KNOWN[bits >> 23];
+        size[lane] = each;
+        half[lane] = bits << 9 ? known->half : 0;
+        scale[lane] = known->scale[each * known->times >= known->bound];
+    }
+    half *= scale;
+    for (int digits = FEWEST_DIGITS; digits <= MOST_DIGITS; digits++, scale *= 10, half *= 10) {
+        Doubles rounded = size * scale, near = (rounded + 0x1.8p52) - 0x1.8p52;
+        Doubles away = (Doubles)((Words)(rounded - near) & INT64_MAX);
+        /* The product is off by 2**-53 of itself at most, which is 2**-28 of half the distance. */
+        Words yes = (away < half * (1 - 0x1p-24)) & (away < 0.5), no = away > half * (1 + 0x1p-24);
+        chosen = (Doubles)((Words)chosen | ((Words)scale & yes & ~settled));
+        unsure |= ~(yes | no | settled);
+        settled |= yes;
+    }
+    found = ((size * chosen + 0x1.8p52) - 0x1.8p52) / chosen;
+    settled &= ~unsure;
+    for (int lane = 0; lane < LANES; lane++)
+        to[lane] = settled[lane] ? copysign(found[lane], from[lane]) : shortest(from[lane]);
+}
+
+static int has_vectors(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+enum { LANES = 4 };
+
+static void make_known(void)
+{
+}
+
+static void find_four(const float *from, double *to)
+{
+    for (int lane = 0; lane < LANES; lane++)
+        to[lane] = shortest(from[lane]);
+}
+
+static int has_vectors(void)
+{
+    return 0;
+}
+#endif
+
+static void find(const float *from, Py_ssize_t count, double *to)
+{
+    Py_ssize_t at = 0;
+    if (has_vectors())
+        for (; at + LANES <= count; at += LANES)
+            find_four(from + at, to + at);
+    for (; at < count; at++)
+        to[at] = shortest(from[at]);
 }
 
 /* doubles(values, offset, count, target): how many are not found. */
@@ -77,10 +186,9 @@ static PyObject *doubles(PyObject *module, PyObject *arguments)
         const float *from = (const float *)values.buf + offset;
         double *to = target.buf;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t at = 0; at < count; at++) {
-            to[at] = shortest(from[at]);
+        find(from, count, to);
+        for (Py_ssize_t at = 0; at < count; at++)
             missing += isnan(to[at]) && !isnan(from[at]);
-        }
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&values);
@@ -101,5 +209,6 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_floats", NULL, 0, M
 
 PyMODINIT_FUNC PyInit__floats(void)
 {
+    make_known();
     return PyModuleDef_Init(&MODULE);
 }
