@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
-from distcore_tabular import options_date
+from distcore_tabular import date_places, options_date
 from distcore_tabular.date import DateFeature
 from distcore_tabular.date_texts import parse
 from distcore_tabular.options_date import DateInput
@@ -127,6 +127,53 @@ def test_any_datetime_agrees_with_python(times):
     parts, read = parse(pa.array(texts))
     assert read.all()
     assert parts.tolist() == [parts_of(each) for each in times]
+
+
+WRITTEN = st.builds(
+    lambda when, mark, between, fraction, zone: (
+        f"{when:%Y}{mark}{when:%m}{mark}{when:%d}{between}{when:%H:%M:%S}{fraction}{zone}"
+        if between
+        else f"{when:%Y}{mark}{when:%m}{mark}{when:%d}"
+    ),
+    st.datetimes(datetime.datetime(1000, 1, 1)),
+    st.sampled_from("-/"),
+    st.sampled_from(["", " ", "T", "t"]),
+    st.sampled_from(["", ".5", ".123", ".123456", ".123456789", "."]),
+    st.sampled_from(["", "Z", "z", "+01:00", "-23:59", "+24:00", "+0100", " +01:00", "+01"]),
+)
+
+
+@st.composite
+def nearly_dates(draw):
+    """A date that somebody mistyped, perhaps."""
+    text = list(draw(WRITTEN))
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(text) - 1))
+        text[place] = draw(st.sampled_from("0123456789-/:.,tTzZ+ é"))
+    return "".join(text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.none() | nearly_dates(), min_size=1, max_size=9), st.integers(0, 3))
+def test_the_places_of_digits_say_what_expressions_say(texts, start):
+    values = pa.array(texts, pa.utf8())[start:]
+    parts, read = parse(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(date_places, "read", lambda texts, _: np.zeros(len(texts), bool))
+        expected, as_expressions = parse(values)
+    there = np.asarray(values.is_valid())
+    assert (read == as_expressions)[there].all()
+    assert (parts == expected)[there].all()
+
+
+def test_usual_dates_are_read_without_expressions(monkeypatch):
+    """Which take ten times as long."""
+    monkeypatch.setattr("distcore_tabular.date_texts.ISO", ())
+    ends = ("", " 18:30:59", "T18:30:59.123Z", "t00:00:00+05:30", " 18:30:59.123456789-08:00")
+    _, read = parse(
+        pa.array([f"{day}{end}" for day in ("2024-02-29", "1999/12/31") for end in ends])
+    )
+    assert read.all()
 
 
 def test_every_day_of_four_hundred_years():

@@ -12,8 +12,9 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_tabular.calendar import PARTS, days_of
 from distcore_tabular.columns import filled, null_mask
-from distcore_tabular.date_texts import PARTS, days_of, parse
+from distcore_tabular.date_texts import parse
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.vocabulary import as_dictionary
 
@@ -47,8 +48,8 @@ class DateFeature(TabularFeature):
 
     def partial(self, values: pa.Array) -> DateState:
         """Statistics of some rows. Raises DataError for a value that is no date."""
-        parts = self._parts(values, np.zeros(len(PARTS), np.int32))
-        days = days_of(parts)[parts[:, 1] > 0]
+        table, codes = self._table(values, np.zeros(len(PARTS), np.int32))
+        days = days_of(table)[codes[table[codes, 1] > 0]]
         starts = range(0, len(days), EXACT_ROWS)
         squares = sum(int((days[at : at + EXACT_ROWS] ** 2).sum()) for at in starts)
         return DateState(len(days), len(values) - len(days), int(days.sum()), squares)
@@ -79,14 +80,15 @@ class DateFeature(TabularFeature):
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """The parts of each date: FixedSizeList<int32>[9] [n]. Raises DataError for a value that is
         no date."""
-        parts = self._parts(values, np.array(metadata["fill"], np.int32))
-        return pa.FixedSizeListArray.from_arrays(from_numpy(parts.reshape(-1)), len(PARTS))
+        table, codes = self._table(values, np.array(metadata["fill"], np.int32))
+        return pa.FixedSizeListArray.from_arrays(from_numpy(table[codes].reshape(-1)), len(PARTS))
 
     def network(self) -> DateNetwork:
         return DateNetwork(self)
 
-    def _parts(self, values: pa.Array, fill: np.ndarray) -> np.ndarray:
-        """int32 [n, 9], `fill` if a row is missing."""
+    def _table(self, values: pa.Array, fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The parts of each distinct date and, behind them, `fill`: int32 [distinct + 1, 9]; and
+        which of them is that of each row: int32 [n]."""
         values = as_dictionary(values)
         spelling = self.options.preprocessing.datetime_format
         table, read = parse(values.dictionary, spelling)
@@ -99,8 +101,7 @@ class DateFeature(TabularFeature):
             if len(bad):
                 text = values.dictionary[int(codes[bad[0]])].as_py()
                 raise DataError(self._refusal(text, spelling))
-        found: np.ndarray = np.concatenate([table, fill[None]])[codes]
-        return found
+        return np.concatenate([table, fill[None]]), codes
 
     def _refusal(self, text: str, spelling: str | None) -> str:
         shown = repr(text if len(text) <= 60 else text[:59] + "…")

@@ -15,26 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
+from distcore_tabular import calendar, date_places
 from distcore_tabular.columns import filled, null_mask, plain
 
-PARTS = (
-    "year",
-    "month",
-    "day",
-    "weekday",
-    "yearday",
-    "hour",
-    "minute",
-    "second",
-    "second_of_day",
-)
-"""What a date is encoded as, in Ludwig's order: month, day and yearday count from 1, the weekday
-from Monday, which is 0."""
-
-EPOCH = 719_163
-"""1970-01-01 as days, of which 0001-01-01 is the first."""
-
-DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
@@ -132,9 +115,13 @@ def parse(texts: pa.Array, spelling: str | None = None) -> tuple[np.ndarray, np.
         spelling: A pattern of strptime's; None: ISO 8601.
 
     Returns:
-        int32 [n, 9] as PARTS says, zeros if it is no date; bool [n].
+        int32 [n, 9] as calendar.PARTS says, zeros if it is no date; bool [n].
     """
-    parts, read = np.zeros((len(texts), len(PARTS)), np.int32), np.zeros(len(texts), bool)
+    parts, read = np.zeros((len(texts), len(calendar.PARTS)), np.int32), np.zeros(len(texts), bool)
+    if spelling is None:
+        read = date_places.read(texts, parts)
+        if read.all():
+            return parts, read
     trimmed = pc.utf8_trim(texts, " \t")
     for pattern in ISO if spelling is None else (pattern_of(spelling),):
         left = np.flatnonzero(~read)
@@ -146,12 +133,6 @@ def parse(texts: pa.Array, spelling: str | None = None) -> tuple[np.ndarray, np.
             sound = sound if null is None else sound & ~null
             parts[left[sound]], read[left[sound]] = found[sound], True
     return parts, read
-
-
-def days_of(parts: np.ndarray) -> np.ndarray:
-    """Days since 1970-01-01 of some dates: int32 [n, 9] → int64 [n]."""
-    years = parts[:, 0].astype(np.int64) - 1
-    return 365 * years + years // 4 - years // 100 + years // 400 + parts[:, 4] - EPOCH
 
 
 # ------------------------------------------------------------------ inside
@@ -176,21 +157,11 @@ def _dates(groups: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray, np.nd
     if "I" in groups:
         is_pm = filled(pc.index_in(pc.utf8_lower(groups["p"]), value_set=strings(["pm"])), -1) == 0
         hours = number("I") % 12 + np.where(is_pm, 12, 0)
-    leap = (years % 4 == 0) & ((years % 100 != 0) | (years % 400 == 0))
-    longest = DAYS[months.clip(0, 12)] + ((months == 2) & leap)
-    sound = (years > 0) & (months > 0) & (months < 13) & (days > 0) & (days <= longest)
-    before = np.cumsum(DAYS)
-    yeardays = before[months.clip(1, 12) - 1] + ((months > 2) & leap) + days
     if "j" in groups:
-        yeardays = number("j")
-        sound = (years > 0) & (yeardays > 0) & (yeardays <= 365 + leap)
-        months, days = _month_and_day(yeardays, leap)
-    found = np.zeros((rows, len(PARTS)), np.int32)
-    found[:, 0], found[:, 4] = years, yeardays
-    found[:, 1], found[:, 2], found[:, 3] = months, days, (days_of(found) + 3) % 7
-    found[:, 5], found[:, 6], found[:, 7] = hours, number("M"), number("S")
-    found[:, 8] = found[:, 5:8] @ np.array([3600, 60, 1], np.int32)
-    return found, sound
+        months, days = _month_and_day(number("j"), calendar.is_leap(years))
+    parts, sound = calendar.of_days(years, months, days)
+    parts[:, calendar.OF_TIME] = calendar.of_times(hours, number("M"), number("S"))
+    return parts, sound
 
 
 def _month(groups: Mapping[str, pa.Array]) -> np.ndarray:
@@ -203,6 +174,6 @@ def _month(groups: Mapping[str, pa.Array]) -> np.ndarray:
 
 def _month_and_day(yeardays: np.ndarray, leap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the days of a year, counted from 1."""
-    ends = np.cumsum(DAYS)[None, :] + (leap[:, None] & (np.arange(13) >= 2))
+    ends = np.cumsum(calendar.MONTHS)[None, :] + (leap[:, None] & (np.arange(13) >= 2))
     months = (yeardays[:, None] > ends).sum(1).clip(1, 12)
     return months, yeardays - np.take_along_axis(ends, months[:, None] - 1, 1)[:, 0]

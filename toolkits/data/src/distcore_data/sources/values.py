@@ -177,7 +177,7 @@ def _categories(
     texts = _texts(encoded.dictionary, unit)
     indices = encoded.indices.cast(pa.int32())
     kept = _without(texts, null_values)
-    if encoded is not values and is_text(values.type) and not kept.null_count:
+    if encoded is not values and _are_told_apart(values.type) and not kept.null_count:
         return pa.DictionaryArray.from_arrays(indices, kept)  # no text twice, and none unused
     if kept.null_count or len(pc.unique(kept)) < len(kept):
         return dictionary_encode(kept.take(indices))
@@ -188,6 +188,11 @@ def _categories(
     places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
     labels = kept.take(from_numpy(np.flatnonzero(used)))
     return pa.DictionaryArray.from_arrays(places.take(indices), labels)
+
+
+def _are_told_apart(type_: pa.DataType) -> bool:
+    """Whether unlike values of the type have unlike texts: not where a part of them is left out."""
+    return not (pt.is_time(type_) or pt.is_date64(type_) or pt.is_dictionary(type_))
 
 
 def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.Array:
