@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore.workflow.summary import drifts
+import distcore
+from distcore.workflow import drift
+from distcore.workflow.drift import drifts, drifts_of
+from distcore_data.cache import open_cache
+from distcore_testing import data
 
 
 @pytest.mark.parametrize(
@@ -23,8 +27,8 @@ from distcore.workflow.summary import drifts
 )
 def test_numbers_by_kolmogorov_and_smirnov_and_codes_by_their_shares(train, test, expected):
     kind = np.int32 if any(isinstance(each, int) for each in test) else np.float32
-    halves = [np.array(train[:1], kind), np.array(train[1:], kind)]
-    found = drifts({"train": halves, "test": [np.array(test, kind)], "validation": halves})
+    values = np.array(train, kind)
+    found = drifts({"train": values, "test": np.array(test, kind), "validation": values})
     assert found == {"test": pytest.approx(expected), "validation": 0.0}
 
 
@@ -35,10 +39,26 @@ NUMBERS = st.lists(st.integers(-5, 5).map(float) | st.floats(-9, 9, width=32), m
 def test_at_no_value_of_either_do_the_shares_lie_further_apart(train, test):
     one, other = np.array(train, np.float32), np.array(test, np.float32)
     apart = [abs((one <= each).mean() - (other <= each).mean()) for each in (*one, *other)]
-    found = drifts({"train": [one.copy()], "test": [other.copy()]})
+    found = drifts({"train": one, "test": other})
     assert found == {"test": pytest.approx(max(apart), abs=1e-12)}
 
 
 def test_there_is_none_without_training_rows():
-    assert drifts({"test": [np.ones(3, np.float32)]}) == {}
+    assert drifts({"test": np.ones(3, np.float32)}) == {}
     assert drifts({}) == {}
+
+
+def test_a_table_of_any_width_is_looked_at_a_few_columns_at_a_time(tmp_path, monkeypatch):
+    cache = distcore.preprocess(data.config(str(tmp_path / "cache")), data.table(), view="none")
+    with open_cache(cache) as reader:
+        names = [name for name, column in reader.columns.items() if column.width == 1]
+        found = drifts_of(reader, names)
+        assert list(found) == names
+        assert all(0 <= each <= 1 for splits in found.values() for each in splits.values())
+        read, together = reader.read, []
+        monkeypatch.setattr(drift, "AT_ONCE", 8 * data.table().num_rows)
+        monkeypatch.setattr(
+            reader, "read", lambda *given: together.append(given[3]) or read(*given)
+        )
+        assert drifts_of(reader, names) == found
+    assert max(map(len, together)) == 2 < len(names)

@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import JSON
-from distcore_data.threads import processors, run_all
+from distcore.workflow.drift import LOOKED_AT, drifts_of
+from distcore_core.contracts import JSON, Batch, Split
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from distcore_data.cache import CacheReader
 
 NAME = "summary.json"
-
-LOOKED_AT = 200_000
-"""Rows of a split that baseline and drift are computed of: the first ones."""
 
 IMPORTANCE_ROWS, IMPORTANCE_INPUTS = 1000, 40
 """Test rows and inputs that importance is measured with; each input costs a pass over the rows."""
@@ -142,7 +139,7 @@ def _headline(
     feature, metric = _main(summary, artifact)
     scores = Scores(artifact.features, split="test")
     constants = {each.name: _constant(reader, each, artifact) for each in artifact.features.outputs}
-    for batch, _ in _rows(reader, artifact, LOOKED_AT, forward=False):
+    for batch in _targets(reader, artifact, "test"):
         scores.update(
             {name: _repeated(value, batch.rows) for name, value in constants.items()}, batch
         )
@@ -192,10 +189,7 @@ def _constant(reader: CacheReader, feature: Any, artifact: Artifact) -> np.ndarr
 
     shape = feature.output_shape(artifact.features.metadata[feature.name])
     targets = np.concatenate(
-        [
-            np.asarray(batch[feature.name])
-            for batch, _ in _rows(reader, artifact, LOOKED_AT, "train", forward=False)
-        ]
+        [np.asarray(batch[feature.name]) for batch in _targets(reader, artifact, "train")]
     )
     if shape and targets.ndim == 1:
         counts = np.bincount(targets[targets >= 0].astype(np.int64), minlength=shape[0])
@@ -212,22 +206,17 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
     return np.broadcast_to(value, (rows, *value.shape)).copy()
 
 
-def _rows(
-    reader: CacheReader, artifact: Artifact, rows: int, split: Any = "test", forward: bool = True
-) -> Any:
-    """(batch, outputs) of the first rows of a split; outputs are {} unless `forward`."""
+def _targets(reader: CacheReader, artifact: Artifact, split: Split) -> Iterator[Batch]:
+    """The first rows of a split, without inputs."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
 
-    layout = prediction.layout_of(artifact.features, ("input", "output"))
+    layout = prediction.layout_of(artifact.features, ("output",))
     names = [*layout.slots, *layout.ragged]
-    last = min(rows, reader.rows(split))
+    last = min(LOOKED_AT, reader.rows(split))
     for start in range(0, last, prediction.READ_ROWS):
-        encoded = reader.read(split, start, min(start + prediction.READ_ROWS, last), names)
-        if forward:
-            yield from prediction.forward(artifact, encoded, layout, start, prediction.ROWS)
-        else:
-            yield pack(encoded, layout, start), {}
+        stop = min(start + prediction.READ_ROWS, last)
+        yield pack(reader.read(split, start, stop, names), layout, start)
 
 
 def _importance(
@@ -278,51 +267,62 @@ def _importance(
 
 def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
     """The test rows that the model is furthest from, of each output feature."""
+    from distcore_torch.prediction import split_batches
+
+    numbers = reader.row_numbers("test")
+    found: dict[str, list[JSON]] = {each.name: [] for each in artifact.features.outputs}
+    stretch = [(0, min(LOOKED_AT, reader.rows("test")))]
+    for batch, outputs in split_batches(artifact, reader, "test", stretches=stretch):
+        own, numbers = numbers[: batch.rows], numbers[batch.rows :]
+        for feature in artifact.features.outputs:
+            metadata = artifact.features.metadata[feature.name]
+            if feature.name in found:
+                some = _furthest(feature, metadata, batch, outputs, own)
+                if some is None:
+                    del found[feature.name]
+                    continue
+                worst = sorted([*found[feature.name], *some], key=lambda each: -each["error"])
+                found[feature.name] = worst[:WORST]
+    return {name: rows for name, rows in found.items() if rows} or None
+
+
+def _furthest(
+    feature: Any, metadata: JSON, batch: Batch, outputs: Mapping[str, Any], numbers: np.ndarray
+) -> list[JSON] | None:
+    """The rows of a batch that the model is furthest from; None of an output whose rows have no
+    one error.
+
+    numbers: of its rows, int64 [n]."""
     import numpy as np
 
-    found: JSON = {}
-    numbers = reader.row_numbers("test")
-    for feature in artifact.features.outputs:
-        metadata = artifact.features.metadata[feature.name]
-        labels, network = feature.labels(metadata), feature.network()
-        rows: list[JSON] = []
-        start = 0
-        for batch, outputs in _rows(reader, artifact, LOOKED_AT):
-            target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
-            if target.ndim != 1 or output.ndim > 2:
-                break
-            told = (
-                network.predictions(output, metadata)
-                .column(f"{feature.name}_predictions")
-                .to_pylist()
-            )
-            if labels is None:
-                if not (told and isinstance(told[0], int | float)):
-                    break
-                truth = (
-                    network.predictions(target.astype(output.dtype), metadata).column(0).to_pylist()
-                )
-                errors = np.abs(np.asarray(told, float) - np.asarray(truth, float))
-            else:
-                codes = np.maximum(target.astype(np.int64), 0)
-                right = (
-                    output[np.arange(len(output)), codes]
-                    if output.ndim == 2
-                    else np.where(codes == 1, output, 1 - output)
-                )
-                errors = np.where(target >= 0, 1.0 - right, 0.0)
-                truth = [str(labels[code]) for code in codes]
-            for place in np.argsort(-errors, kind="stable")[:WORST]:
-                row = {
-                    "row": int(numbers[start + place]),
-                    "truth": truth[place],
-                    "predicted": told[place],
-                }
-                rows.append({**row, "error": float(errors[place])})
-            start += batch.rows
-        if rows:
-            found[feature.name] = sorted(rows, key=lambda each: -each["error"])[:WORST]
-    return found or None
+    labels, network = feature.labels(metadata), feature.network()
+    target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
+    if target.ndim != 1 or output.ndim > 2:
+        return None
+    told = network.predictions(output, metadata).column(f"{feature.name}_predictions").to_pylist()
+    if labels is None:
+        if not (told and isinstance(told[0], int | float)):
+            return None
+        truth = network.predictions(target.astype(output.dtype), metadata).column(0).to_pylist()
+        errors = np.abs(np.asarray(told, float) - np.asarray(truth, float))
+    else:
+        codes = np.maximum(target.astype(np.int64), 0)
+        right = (
+            output[np.arange(len(output)), codes]
+            if output.ndim == 2
+            else np.where(codes == 1, output, 1 - output)
+        )
+        errors = np.where(target >= 0, 1.0 - right, 0.0)
+        truth = [str(labels[code]) for code in codes]
+    return [
+        {
+            "row": int(numbers[place]),
+            "truth": truth[place],
+            "predicted": told[place],
+            "error": float(errors[place]),
+        }
+        for place in np.argsort(-errors, kind="stable")[:WORST]
+    ]
 
 
 def _columns(
@@ -330,29 +330,20 @@ def _columns(
 ) -> list[JSON]:
     """Each column: its type, the share of missing or unknown values, and how far test rows lie
     from training rows."""
-    import numpy as np
-
     features = artifact.features
     types = {each["name"]: each["type"] for each in artifact.manifest["features"]}
-    held: dict[str, dict[str, list[np.ndarray]]] = {}
-    for split in ("train", "validation", "test"):
-        for batch, _ in _rows(reader, artifact, LOOKED_AT, split, forward=False):
-            for each in (*features.inputs, *features.outputs):
-                if features.columns[each.name].width == 1:
-                    held.setdefault(each.name, {}).setdefault(split, []).append(
-                        np.asarray(batch[each.name]).reshape(-1)
-                    )
     columns = [*features.inputs, *features.outputs]
-    found = run_all(lambda each: drifts(held.get(each.name, {})), columns, processors())
+    held = {each.name: features.columns[each.name] for each in columns}
+    drift = drifts_of(reader, [each.name for each in held.values() if each.width == 1])
     return [
         {
             "name": each.name,
             "role": "output" if each in tuple(features.outputs) else "input",
             "type": types[each.name],
             "missing": _missing(features.metadata[each.name]),
-            "drift": drift,
+            "drift": drift.get(held[each.name].name, {}),
         }
-        for each, drift in zip(columns, found, strict=True)
+        for each in columns
     ]
 
 
@@ -364,55 +355,3 @@ def _missing(metadata: JSON) -> float | None:
     if isinstance(metadata.get("count"), int) and isinstance(metadata.get("missing"), int):
         return float(metadata["missing"]) / max(1, metadata["missing"] + metadata["count"])
     return None
-
-
-def drifts(batches: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:
-    """Of each split but `train`, how far its values lie from those of `train`, if there are any.
-
-    Args:
-        batches: Of each split: numbers or codes, [n] each.
-
-    Returns:
-        {split: from 0, the same, to 1, nothing in common}.
-    """
-    import numpy as np
-
-    parts = {split: np.concatenate(values) for split, values in batches.items()}
-    train = parts.pop("train", None)
-    if train is None:
-        return {}
-    apart = _codes_apart
-    if train.dtype.kind == "f":
-        train.sort()
-        apart = _numbers_apart
-    return {split: apart(train, each) for split, each in parts.items()}
-
-
-def _codes_apart(train: np.ndarray, other: np.ndarray) -> float:
-    """The half of the sum of differences of shares; 0: the same, 1: nothing in common."""
-    import numpy as np
-
-    size = int(max(train.max(initial=0), other.max(initial=0))) + 1
-    shares = [
-        np.bincount(np.maximum(each, 0), minlength=size) / max(1, len(each))
-        for each in (train, other)
-    ]
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
-
-
-def _numbers_apart(train: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov); 0:
-    the same, 1: nothing in common. train: sorted."""
-    import numpy as np
-
-    if not len(other):
-        return float(len(train) > 0)
-    # Between two values of `other` its share stays and that of `train` rises: they lie furthest
-    # apart at one of these values or right below it.
-    values, counts = np.unique(other, return_counts=True)
-    below, up_to = (
-        np.searchsorted(train, values, side=side) / max(1, len(train)) for side in ("left", "right")
-    )
-    share = counts.cumsum() / len(other)
-    before = np.concatenate([[0.0], share[:-1]])
-    return float(np.maximum(np.abs(below - before), np.abs(up_to - share)).max())
