@@ -12,6 +12,7 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.encoding.texts import without_unused
 from distcore_tabular.calendar import PARTS, days_of
 from distcore_tabular.columns import filled, null_mask
 from distcore_tabular.date_texts import parse
@@ -90,6 +91,8 @@ class DateFeature(TabularFeature):
         """The parts of each distinct date and, behind them, `fill`: int32 [distinct + 1, 9]; and
         which of them is that of each row: int32 [n]."""
         values = as_dictionary(values)
+        if len(values.dictionary) > len(values):  # some rows of a block have all of its dictionary
+            values = without_unused(values)
         spelling = self.options.preprocessing.datetime_format
         table, read = parse(values.dictionary, spelling)
         missing = null_mask(values.dictionary)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from distcore_data.arrow import flags, strings, to_numpy
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -111,6 +111,20 @@ def tally(codes: np.ndarray, size: int) -> np.ndarray:
     counts = np.zeros(size, np.int64)
     compiled.tally(np.ascontiguousarray(codes, np.int32), counts)
     return counts
+
+
+def without_unused(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same values in a dictionary of those that occur, in its order.
+
+    Args:
+        values: [n], with codes of int32.
+    """
+    used = tally(to_numpy(values.indices.drop_null()), len(values.dictionary)) > 0
+    if used.all():
+        return values
+    places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
+    labels = values.dictionary.take(from_numpy(np.flatnonzero(used)))
+    return pa.DictionaryArray.from_arrays(places.take(values.indices), labels)
 
 
 class Vocabulary:

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy
+from distcore_data.arrow import flags, strings, to_numpy
 from distcore_data.encoding.numbers import surely_finite
-from distcore_data.encoding.texts import dictionary_encode, tally
+from distcore_data.encoding.texts import dictionary_encode, without_unused
 from distcore_data.sources.shortest import doubles, float_texts
 from distcore_data.sources.times import time_text, timestamp_text
 
@@ -181,13 +181,7 @@ def _categories(
         return pa.DictionaryArray.from_arrays(indices, kept)  # no text twice, and none unused
     if kept.null_count or len(pc.unique(kept)) < len(kept):
         return dictionary_encode(kept.take(indices))
-    plain = to_numpy(indices.drop_null())
-    used = tally(plain, len(kept)) > 0
-    if used.all():
-        return pa.DictionaryArray.from_arrays(indices, kept)
-    places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
-    labels = kept.take(from_numpy(np.flatnonzero(used)))
-    return pa.DictionaryArray.from_arrays(places.take(indices), labels)
+    return without_unused(pa.DictionaryArray.from_arrays(indices, kept))
 
 
 def _are_told_apart(type_: pa.DataType) -> bool:
