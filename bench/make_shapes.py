@@ -1,6 +1,7 @@
 """Tables of other shapes than that of make_data.py, each with a config of ours.
 
     wide       numbers alone, a thousand columns
+    times      timestamps to the second
     distinct   categories, every value of which occurs about twice
     text       texts of 12 words out of 20,000
     ragged     texts of 1 to 40 words, no word twice in one
@@ -41,6 +42,7 @@ def config(columns: Mapping[str, str], cache: Path) -> dict[str, Any]:
         "number": {"preprocessing": NUMBER},
         "category": {"preprocessing": {"most_common": 20_000_000}},
         "text": {"encoder": {"type": "embed"}},
+        "date": {},
     }
     return {
         "input_features": [
@@ -63,10 +65,26 @@ def narrow_columns() -> dict[str, str]:
     }
 
 
-def wide(path: Path, rows: int, columns: int) -> Path:
-    dice = np.random.default_rng(columns)
-    table = {f"x{i}": dice.standard_normal(rows).round(4) for i in range(columns)}
-    return _written(path, lambda: pa.table({**table, "target": dice.integers(0, 2, rows)}))
+def wide(path: Path, rows: int, columns: int, kind: type = np.float64) -> Path:
+    def made() -> pa.Table:
+        dice = np.random.default_rng(columns)
+        drawn = [dice.standard_normal(rows).round(4).astype(kind) for _ in range(columns)]
+        table = {f"x{i}": each for i, each in enumerate(drawn)}
+        return pa.table({**table, "target": dice.integers(0, 2, rows)})
+
+    return _written(path, made)
+
+
+def times(path: Path, rows: int, columns: int) -> Path:
+    """Of twenty years, hardly one of them twice."""
+
+    def made() -> pa.Table:
+        dice, first = np.random.default_rng(rows), np.datetime64("2005-01-01", "us")
+        seconds = [dice.integers(0, 20 * 365 * 86_400, rows) for _ in range(columns)]
+        table = {f"t{i}": first + 1_000_000 * each for i, each in enumerate(seconds)}
+        return pa.table({**table, "target": dice.integers(0, 2, rows)})
+
+    return _written(path, made)
 
 
 def distinct(path: Path, rows: int, values: int, columns: int) -> Path:

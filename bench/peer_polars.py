@@ -28,12 +28,27 @@ def main() -> None:
         .cast(pl.Float32)
         for name in numbers
     ]
+    columns += [
+        part for name in frame.columns if frame[name].dtype == pl.Datetime for part in parts(name)
+    ]
     found = frame.select([*columns, pl.col("target").cast(pl.Int32)])
     if kind == "text":
         found = found.with_columns(tokens(frame))
     else:
         found = found.with_columns([codes(frame, name) for name in texts])
     found.write_parquet("encoded.parquet", compression="snappy")
+
+
+def parts(name: str) -> list[pl.Expr]:
+    """The nine that a date is for us."""
+    time = pl.col(name).dt
+    clock = [time.hour().cast(pl.Int32), time.minute().cast(pl.Int32), time.second().cast(pl.Int32)]
+    of_day = 3600 * clock[0] + 60 * clock[1] + clock[2]
+    day = [time.year(), time.month(), time.day(), time.weekday() - 1, time.ordinal_day()]
+    return [
+        each.cast(pl.Int32).alias(f"{name}_{number}")
+        for number, each in enumerate([*day, *clock, of_day])
+    ]
 
 
 def codes(frame: pl.DataFrame, name: str) -> pl.Series:

@@ -17,6 +17,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+PARTS = {
+    "duckdb": ("year({0})", "month({0})", "day({0})", "isodow({0}) - 1", "dayofyear({0})", "hour({0})", "minute({0})", "second({0})", "3600 * hour({0}) + 60 * minute({0}) + second({0})"),
+    "chdb": ("toYear({0})", "toMonth({0})", "toDayOfMonth({0})", "toDayOfWeek({0}) - 1", "toDayOfYear({0})", "toHour({0})", "toMinute({0})", "toSecond({0})", "3600 * toHour({0}) + 60 * toMinute({0}) + toSecond({0})"),
+}  # fmt: skip
+"""The nine that a date is for us."""
+
 UNKNOWN, FIRST = 1, 2
 """Codes of a text's words: of one that is not in the vocabulary, and of the most frequent."""
 
@@ -31,10 +37,13 @@ def duckdb_(kind: str, dataset: Path) -> None:
     base.execute(f"CREATE TABLE raw AS FROM '{files(dataset)}'")
     types = {name: str(each) for name, each, *_ in base.execute("DESCRIBE raw").fetchall()}
     columns = numbers(
-        [name for name, each in types.items() if each == "DOUBLE"],
+        [name for name, each in types.items() if each in ("DOUBLE", "FLOAT")],
         lambda asked: base.execute(f"SELECT {asked} FROM raw").fetchone(),
         "avg({0}), stddev_pop({0})",
         "coalesce(({0} - {1!r}) / {2!r}, 0)::FLOAT",
+    )
+    columns += dates(
+        [name for name, each in types.items() if each == "TIMESTAMP"], "({0})::INT", "duckdb"
     )
     for name in (name for name, each in types.items() if each == "VARCHAR"):
         # All words, not the most frequent: casts that fail made it take over ten times as long.
@@ -68,10 +77,13 @@ def chdb_(kind: str, dataset: Path) -> None:
     base.query(f"CREATE TABLE raw ENGINE = Memory AS SELECT * FROM file('{files(dataset)}')")
     types = {name: each for name, each, *_ in rows("DESCRIBE TABLE raw")}
     columns = numbers(
-        [name for name, each in types.items() if "Float64" in each],
+        [name for name, each in types.items() if "Float" in each],
         lambda asked: rows(f"SELECT {asked} FROM raw")[0],
         "avg({0}), stddevPop({0})",
         "toFloat32(ifNull(({0} - {1!r}) / {2!r}, 0))",
+    )
+    columns += dates(
+        [name for name, each in types.items() if "DateTime" in each], "toInt32({0})", "chdb"
     )
     for name in (name for name, each in types.items() if "String" in each):
         text = f"assumeNotNull({name})"
@@ -115,6 +127,15 @@ def numbers(names: list[str], asked: Any, statistics: str, scaled: str) -> list[
     return [
         f"{scaled.format(name, mean, deviation)} AS {name}"
         for name, mean, deviation in zip(names, found[::2], found[1::2], strict=True)
+    ]
+
+
+def dates(names: list[str], whole: str, who: str) -> list[str]:
+    """Columns of their parts. whole: an expression as a number of 32 bits."""
+    return [
+        f"{whole.format(part.format(name))} AS {name}_{number}"
+        for name in names
+        for number, part in enumerate(PARTS[who])
     ]
 
 

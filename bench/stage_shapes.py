@@ -1,7 +1,7 @@
 """Preprocessing of other shapes than make_data's table in csv.
 
-Narrow and wide tables, categories of a million values, text, many small files, and csv as it comes:
-quoted, packed, or as JSON lines. Ours is the whole command `distcore preprocess`, the peers whole
+Narrow and wide tables, categories of a million values, text, times, many small files, and csv as it
+comes: quoted, packed, or as JSON lines. Ours is the whole command `distcore preprocess`, the peers whole
 scripts of polars, DuckDB and chDB doing the same, from the start of the process to its end.
 
     distcore preprocess --config CONFIG --dataset DATASET
@@ -17,6 +17,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 import make_shapes
 from conditions import version
@@ -62,6 +64,12 @@ def shapes(bench: Bench) -> list[Shape]:
             at_most(0.9),
         ),
         Shape(
+            "wide, float32 in Parquet",
+            "wide",
+            make_shapes.wide(folder / f"floats_{size}.parquet", *wide, np.float32),
+            at_most(0.9),
+        ),
+        Shape(
             "tall categories",
             "distinct",
             make_shapes.distinct(folder / f"tall_{tall[0]}.parquet", *tall, columns=2),
@@ -69,6 +77,11 @@ def shapes(bench: Bench) -> list[Shape]:
         ),
         Shape(
             "text", "text", make_shapes.text(folder / f"text_{texts}.parquet", texts), at_most(0.6)
+        ),
+        Shape(
+            "times, Parquet",
+            "times",
+            make_shapes.times(folder / f"times_{rows}.parquet", rows, columns=4),
         ),
         Shape(
             "many files",
@@ -100,9 +113,8 @@ def columns_of(kind: str, dataset: Path) -> dict[str, str]:
         if dataset.suffix == ".csv"
         else pq.read_schema(dataset).names
     )
-    return dict.fromkeys(
-        [name for name in names if name != "target"], "number" if kind == "wide" else "category"
-    )
+    type_ = {"wide": "number", "times": "date", "distinct": "category"}[kind]
+    return dict.fromkeys([name for name in names if name != "target"], type_)
 
 
 # ------------------------------------------------------------------ what is compared

@@ -41,7 +41,7 @@ MANY_ROWS = 3 * ROWS
 """Of the tables by which memory of distinct values and of texts is measured; with fewer, each seems
 to take more."""
 
-NUMBERS, CATEGORIES, WORDS = 8, 8, 12
+NUMBERS, CATEGORIES, DATES, WORDS = 8, 8, 4, 12
 """Columns of such a table, and words of a text."""
 
 COLUMNS = 200
@@ -122,6 +122,12 @@ def _categories(rows: int, columns: int, values: int) -> pa.Table:
     return _with_target(found, rows)
 
 
+def _days(rows: int, columns: int) -> pa.Table:
+    dice, first = np.random.default_rng(columns), np.datetime64("2020-01-01", "D")
+    found = {f"x{i}": first + dice.integers(0, 1000, rows) for i in range(columns)}
+    return _with_target(found, rows)
+
+
 def _distinct(table: pa.Table) -> int:
     """Values of all its categories."""
     return sum(len(table[name].unique()) for name in table.column_names if name != "y")
@@ -145,6 +151,7 @@ def config_of(kind: str, columns: int, cache: Path, **changes: Any) -> JSON:
         "number": {"preprocessing": {"normalization": "zscore"}},
         "category": {"preprocessing": {"most_common": 1_000_000}},
         "text": {"encoder": {"type": "embed"}},
+        "date": {},
     }
     options = by_kind[kind]
     return {
@@ -179,10 +186,11 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         "long": _numbers(TALL_ROWS, NUMBERS, 16),
         "few": _categories(TALL_ROWS, CATEGORIES, 100),
         "many": _categories(TALL_ROWS, 2, TALL_ROWS // 2),  # each value in two rows or three
+        "dates": _days(TALL_ROWS, DATES),
         "text": _texts(ROWS // 4),
         "columns": _numbers(TINY, COLUMNS, 4),
     }
-    kinds = {"few": "category", "many": "category", "text": "text"}
+    kinds = {"few": "category", "many": "category", "dates": "date", "text": "text"}
 
     def run(name: str, ending: str) -> _Run:
         path = folder / f"{name}.{ending}"
@@ -195,7 +203,8 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         (name, ending): run(name, ending)
         for name, ending in (
             *(("short", "csv"), ("long", "csv"), ("short", "parquet"), ("few", "csv")),
-            *(("few", "parquet"), ("many", "parquet"), ("text", "csv"), ("text", "parquet")),
+            *(("few", "parquet"), ("many", "parquet"), ("dates", "csv"), ("dates", "parquet")),
+            *(("text", "csv"), ("text", "parquet")),
         )
     }
     spent = {key: max(0.0, each.seconds - nothing.seconds) for key, each in found.items()}
@@ -206,7 +215,8 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         / (sizes["long", "csv"] - sizes["short", "csv"]),
     )
     values = {
-        name: made[name].num_rows * made[name].num_columns for name in ("short", "few", "many")
+        name: made[name].num_rows * made[name].num_columns
+        for name in ("short", "few", "many", "dates")
     }
 
     def of_csv(name: str) -> float:
@@ -225,10 +235,15 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     busy = max(each.beside(nothing) for each in found.values())
     return {
         "csv_byte": byte,
-        "csv_value": {"number": of_csv("short"), "category": of_csv("few")},
+        "csv_value": {
+            "number": of_csv("short"),
+            "category": of_csv("few"),
+            "date": of_csv("dates"),
+        },
         "parquet_value": {
             "number": spent["short", "parquet"] / values["short"],
             "category": of_few,
+            "date": spent["dates", "parquet"] / values["dates"],
         },
         "text_byte": {
             "csv": max(0.0, spent["text", "csv"] - byte * text) / text,

@@ -56,7 +56,7 @@ class Constants:
     """Seconds, and bytes of memory. Those of preprocessing and prediction are of one processor.
 
     csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
-        value, beside that, by kind ("number", "category"). text_byte: all of it for a byte of text,
+        value, beside that, by kind ("number", "category", "date"). text_byte: all of it for a byte of text,
         by format ("csv", "parquet"). distinct: a distinct value of a category. column: of a table.
         file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
