@@ -56,9 +56,9 @@ class Constants:
     """Seconds, and bytes of memory. Those of preprocessing and prediction are of one processor.
 
     csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
-        value, beside that, by kind ("number", "category", "date"). text_byte: all of it for a byte of text,
-        by format ("csv", "parquet"). distinct: a distinct value of a category. column: of a table.
-        file: a column of each Parquet file beyond the first.
+        value, beside that, by kind ("number", "category", "date"). text_byte: all of it for a byte
+        of text, by format ("csv", "parquet"). distinct: a distinct value of a category or date.
+        column: of a table. file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
     step: a training step's, by torch's threads ("1", and as many as there are by default).
     score_row: metrics of a row of an output. predict_row: decoding and writing one. saved_byte:
