@@ -139,7 +139,7 @@ def reading_seconds(constants: Constants, sample: Sample, dataset: JSON) -> floa
 
 
 def _distinct(sample: Sample, dataset: JSON) -> float:
-    """Values of all categories."""
+    """Values of all categories and dates."""
     types = dataset["types"]
     return sum(count for name, count in sample.distinct.items() if types[name] not in TEXTS)
 
