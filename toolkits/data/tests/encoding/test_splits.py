@@ -1,8 +1,14 @@
 """Splits: the same rows whatever the shards, the right proportions, and an error that names what
 cannot be split."""
 
+import base64
+import hashlib
+import json
+import math
 import pickle
+from contextlib import suppress
 from datetime import datetime, timedelta
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -225,6 +231,40 @@ def test_a_fixed_value_that_is_no_split_names_row_and_column(value, said):
         assigned(
             make_splitter({"type": "fixed", "column": "s"}, 0), ["0"] * 4 + [value, "1"], cuts=[3]
         )
+
+
+@given(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["True", "nan", "NaN", "Inf", " 7", "1_0", "-0", "1e5", "٣", "３", "ⅷ", "é"])
+)
+def test_hash_is_that_of_the_json_of_what_pandas_reads(value):
+    """Written out as Ludwig does it."""
+    read = value
+    if value is None:
+        read = math.nan
+    elif isinstance(value, float):
+        read = int(value) if value.is_integer() else value
+    elif value in ("True", "False"):
+        read = value == "True"
+    elif isinstance(value, str):
+        for kind in (float, int):
+            with suppress(ValueError):
+                read = kind(value)
+    told = hashlib.md5(json.dumps({"value": read}).encode(), usedforsecurity=False).digest()
+    assert ludwig_hash(value) == crc32(base64.b64encode(told, altchars=b"__"))
+
+
+def test_a_block_may_have_values_that_no_row_has():
+    """As when a shard has some of its rows."""
+    labels = pa.array([f"id{each}" for each in range(100)])
+    codes = pa.array([7, None, 93, 7, 12], pa.int32())
+    column = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, labels)])
+    found, values = coded(column)
+    assert sorted(filter(None, values)) == ["id12", "id7", "id93"]
+    assert [values[code] for code in found] == ["id7", None, "id93", "id7", "id12"]
 
 
 def test_hash_is_ludwigs():

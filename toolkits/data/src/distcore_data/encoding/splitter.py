@@ -19,6 +19,7 @@ import pyarrow as pa
 from distcore_core.errors import UserError
 from distcore_data.arrow import to_numpy
 from distcore_data.encoding.missing import valid
+from distcore_data.encoding.texts import without_unused
 
 PROBABILITIES = (0.7, 0.1, 0.2)
 """Ludwig's default: train, validation, test."""
@@ -109,6 +110,14 @@ def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
     are taken too."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
+    elif column.type.index_type == pa.int32():  # some rows of a block have all of its dictionary
+        column = pa.chunked_array(
+            [
+                without_unused(each) if len(each.dictionary) > len(each) else each
+                for each in column.chunks
+            ],
+            column.type,
+        )
     if column.num_chunks == 0:
         return np.zeros(0, np.int32), []
     column = column.unify_dictionaries()
