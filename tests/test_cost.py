@@ -227,6 +227,11 @@ def test_the_gradient_of_a_table_is_gone_through_once(calibrated: Path, tmp_path
     assert work.forward.far == 0
 
 
+def test_a_step_has_no_more_rows_than_there_are(calibrated: Path, tmp_path: Path) -> None:
+    config = data.config(str(tmp_path / "cache"), trainer={"batch_size": 10**9})
+    assert distcore.plan(config, dataset=data.table())["cost"]["stages"][1]["step_seconds"] < 60
+
+
 def test_labels_that_are_numbers_have_as_many_weights_as_others(
     calibrated: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import UserError
+from distcore_testing import data
 from distcore_torch import decoding, prediction
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
@@ -127,6 +128,39 @@ def test_whole_numbers_of_a_frame_stay_whole_numbers(trained: Path, tmp_path: Pa
         keep=["id"],
     )
     assert pq.read_table(path)["id"].combine_chunks().equals(ids)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_key_that_is_spelled_as_a_missing_value_is_kept(
+    trained: Path, tmp_path: Path, ending: str
+) -> None:
+    given = pa_csv.read_csv(trained / "penguins.csv").slice(0, 6)
+    keys = ["NA", "007", " pad ", "null", "1.50", "None"]
+    table, path = given.append_column("key", pa.array(keys)), tmp_path / f"data.{ending}"
+    (pa_csv.write_csv if ending == "csv" else pq.write_table)(table, path)
+    found = distcore.predict(
+        trained / "experiment_run", path, output_file=tmp_path / "x.parquet", keep=["key"]
+    )
+    assert pq.read_table(found)["key"].to_pylist() == keys
+
+
+def test_a_row_without_a_value_is_no_empty_line(tmp_path: Path) -> None:
+    from distcore_torch.prediction_files import write_predictions
+
+    batch = pa.record_batch({"y_predictions": [2.5, None, 1.0]})
+    write_predictions(tmp_path / "x.csv", [batch], batch.schema)
+    with (tmp_path / "x.csv").open() as file:
+        assert [row["y_predictions"] for row in csv.DictReader(file)] == ["2.5", "", "1"]
+    assert "" not in (tmp_path / "x.csv").read_text().splitlines()
+
+
+def test_an_evaluation_leaves_a_run_as_it_is(tmp_path: Path) -> None:
+    config, table = data.config(str(tmp_path / "cache")), data.table()
+    run = distcore.experiment(config, table, output_directory=tmp_path, view="none").directory
+    before = {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"description\.json is a run's"):
+        distcore.evaluate(run, table, output_directory=run, view="none")
+    assert before == {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
 
 
 def test_nothing_is_overwritten(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from distcore.config import RunConfig, load_config, resolve, with_overrides
 from distcore.config.yaml_document import parse
-from distcore_core.errors import ConfigError
+from distcore_core.errors import ConfigError, UserError
 from distcore_core.registry.manager import Plugins
 
 SMALL = """
@@ -127,6 +127,9 @@ def test_overrides_of_the_command_line() -> None:
     config = load_config(SMALL, backend="local", random_seed=3)
     assert (config.backend.type, config.random_seed) == ("local", 3)
     assert with_overrides(config, random_seed=0).random_seed == 0
+    for seed in (-1, 1 << 63):
+        with pytest.raises(UserError, match=rf"--random_seed should be a whole number .* {seed}"):
+            load_config(SMALL, random_seed=seed)
     assert load_config(config, backend="ray").backend.type == "ray"
 
 
@@ -557,7 +560,7 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
         ),
         (
             SMALL + "random_seed: -1\n",
-            "line 7: random_seed: should be a whole number from 0, not -1",
+            "line 7: random_seed: should be a whole number from 0 to 2**63 - 1, not -1",
         ),
         (
             SMALL + "plugins: {blocked: [x]}\n",

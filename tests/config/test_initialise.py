@@ -31,6 +31,7 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "height": ([DICE.gauss(170, 10) for _ in range(ROWS)], "number"),
     "visits": ([DICE.randint(0, 900) for _ in range(ROWS)], "number"),
     "unique_amount": (DICE.sample(range(10**6), ROWS), "number"),
+    "long": ([2**53 + DICE.randint(1, 900) for _ in range(ROWS)], "number"),
     "flag": ([DICE.random() < 0.5 for _ in range(ROWS)], "binary"),
     "zero_one": (some(0, 1, None), "binary"),
     "zero_one_float": (some(0.0, 1.0, None), "binary"),

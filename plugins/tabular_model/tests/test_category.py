@@ -8,6 +8,7 @@ import pickle
 from collections import Counter
 from functools import reduce
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,40 @@ def test_a_foreign_target_counts_neither_in_the_loss_nor_in_the_metrics() -> Non
         metric.update(network.output(logits, metadata), target)
         other.update(network.output(logits[known], metadata), target[known])
         assert torch.equal(metric.compute(), other.compute()), name
+
+
+class Rows(dict[str, Any]):
+    """A batch of targets alone."""
+
+    @property
+    def rows(self) -> int:
+        return len(self["c"])
+
+
+def test_rows_of_a_class_that_the_model_does_not_know_are_told_and_not_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import torch
+
+    from distcore_torch.training.scores import Scores
+
+    made = feature("output")
+    features: Any = SimpleNamespace(
+        outputs=[made], metadata={"c": fitted(made, ["a", "b", "a", "b"])}
+    )
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0], [0.0, 4.0]])
+    target = torch.tensor([0, 1, NO_CLASS, NO_CLASS], dtype=torch.int32)
+
+    def scores(rows: slice) -> dict[str, Any]:
+        found = Scores(features, split="test")
+        found.update_logits({"c": logits[rows]}, Rows(c=target[rows]))
+        return found.compute()
+
+    known = scores(slice(0, 2))
+    assert not caplog.text
+    assert scores(slice(0, 4)) == known
+    assert "2 of 4 rows of the test split have a value of c that the model was not" in caplog.text
+    assert set(scores(slice(2, 4))["c"].values()) == {None}
 
 
 def test_one_class_or_no_value_is_refused() -> None:

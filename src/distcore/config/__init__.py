@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from distcore.config.run_config import (
     DEFAULT_SEED,
     JSON,
+    SEED,
     BackendConfig,
     FeatureConfig,
     Ref,
     RunConfig,
+    is_seed,
 )
 from distcore_core.config.document import Document
 from distcore_core.errors import ConfigError, DistcoreError, UserError
@@ -109,10 +111,12 @@ def with_overrides(
     config: RunConfig, *, backend: str | None = None, random_seed: int | None = None
 ) -> RunConfig:
     """The config as the command line wants it. Overriding the backend keeps the rest of its
-    section."""
+    section. Raises UserError for a seed that is none."""
     if backend is not None:
         config = replace(config, backend=replace(config.backend, type=backend))
     if random_seed is not None:
+        if not is_seed(random_seed):
+            raise UserError(f"--random_seed should be a {SEED}, not {random_seed}.")
         config = replace(config, random_seed=random_seed)
     return config
 

@@ -106,7 +106,7 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
 
 
 def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
-    doubles = distinct.cast(pa.float64())
+    doubles = distinct.cast(pa.float64(), safe=False)  # an id may have more digits than a double
     whole = bool(pc.all(pc.equal(pc.floor(doubles), doubles)).as_py())
     if len(distinct) == 2 and set(doubles.to_pylist()) == {0.0, 1.0}:
         return Guess(name, "binary", "0 and 1")

@@ -13,10 +13,12 @@ from distcore.config.read_features import read_features
 from distcore.config.run_config import (
     BACKEND_OPTIONS,
     DEFAULT_SEED,
+    SEED,
     BackendConfig,
     FeatureConfig,
     Ref,
     RunConfig,
+    is_seed,
 )
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
@@ -146,9 +148,9 @@ class Reader(DocumentUnderWay):
         seed = self.values.get("random_seed")
         if seed is None:
             return DEFAULT_SEED
-        if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63:
-            return seed
-        self.wrong(("random_seed",), f"should be a whole number from 0, not {seed!r}")
+        if is_seed(seed):
+            return int(seed)
+        self.wrong(("random_seed",), f"should be a {SEED}, not {seed!r}")
         return DEFAULT_SEED
 
     def _block(self) -> tuple[str, ...]:

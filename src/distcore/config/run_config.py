@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 from distcore_core.config.document import STEP, KeyPath, SourceMap
@@ -22,6 +23,9 @@ JSON = dict[str, Any]
 
 DEFAULT_SEED = 42
 """Ludwig's."""
+
+SEED = "whole number from 0 to 2**63 - 1"
+"""What a seed may be, in words."""
 
 
 @dataclass(frozen=True)
@@ -172,3 +176,8 @@ def located(error: ConfigError, config: RunConfig) -> ConfigError:
 
     issues = [issue if issue.line or not issue.path else placed(issue) for issue in error.issues]
     return ConfigError(issues, config.source if error.source == "config" else error.source)
+
+
+def is_seed(value: Any) -> bool:
+    """Whether a value may be `random_seed`."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 1 << 63

@@ -181,7 +181,8 @@ def _format(dataset: JSON) -> str | None:
 def _step_of(job: TrainJob, sample: Sample, training: JSON, plugins: Plugins) -> StepWork | None:
     if not training.get("steps_per_epoch") or not training.get("batch_size"):
         return None
-    trial = trial_of(job, sample, int(training["batch_size"]), plugins)
+    rows = int(training["batch_size"])  # or all there are, which may be fewer
+    trial = trial_of(job, sample, min(rows, int(training["rows"] or rows)), plugins)
     return None if trial is None else trial.work()
 
 

@@ -18,6 +18,7 @@ from distcore.workflow.remote_folders import (
     fresh_there,
     put_at_the_end,
 )
+from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
@@ -249,6 +250,19 @@ def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
         raise UserError(
             f"{shown} exists and was left as it is. Give another --output_file or "
             "--output_directory, or --overwrite."
+        )
+
+
+def refuse_a_run(folder: Path, mirror: Mirror | None) -> None:
+    """Raise UserError, before any work, if the folder is a run's: what an evaluation finds has the
+    names of what the run found of its test split."""
+    path = folder / DESCRIPTION
+    there = path.exists() if mirror is None else DESCRIPTION in mirror.store.list()
+    if there:
+        shown = path if mirror is None else mirror.store.where(DESCRIPTION)
+        raise UserError(
+            f"{shown} is a run's, and its results were left as they are. Give another "
+            "--output_directory."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.errors import UserError
@@ -93,7 +94,7 @@ def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> 
     schema = pa.schema(
         [(name, pa.int64() if name in whole else pa.string()) for name in dict.fromkeys(names)]
     )
-    with data.open(
-        dict.fromkeys(names, "string"), artifact.delimited(), artifact.plugins
-    ) as source:
+    # A key may be spelled as a missing value is: NA, null, None.
+    as_written = replace(artifact.delimited(), null_values=())
+    with data.open(dict.fromkeys(names, "string"), as_written, artifact.plugins) as source:
         yield Kept(source, schema)

@@ -107,15 +107,14 @@ def _evaluation(written: JSON | None, arrays: bytes) -> EvaluationState | None:
     from safetensors.torch import load
 
     from distcore_torch.evaluation import EvaluationState
-    from distcore_torch.training.scores import ScoresState
+    from distcore_torch.training.scores import OutputState, ScoresState
 
     tensors = load(arrays)
     rows, (scored, outputs), drawings = _together(
         written, [tensors[str(number)] for number in range(len(tensors))]
     )
-    return EvaluationState(
-        rows, ScoresState(scored, [(loss, metrics) for loss, metrics in outputs]), drawings
-    )
+    state = ScoresState(scored, [OutputState(*each) for each in outputs])
+    return EvaluationState(rows, state, drawings)
 
 
 def _tensor_bytes(tensors: Sequence[torch.Tensor]) -> bytes:

@@ -267,6 +267,19 @@ def test_a_block_may_have_values_that_no_row_has():
     assert [values[code] for code in found] == ["id7", None, "id93", "id7", "id12"]
 
 
+def test_ids_that_were_rounded_are_refused():
+    """Of which several would have one hash."""
+    splitter = make_splitter({"type": "hash", "column": "id"}, 0)
+
+    def split(*ids: float) -> np.ndarray:
+        column = pa.chunked_array([pa.array(ids, pa.float64())])
+        return splitter.assign(Rows(np.arange(len(ids)), {"id": column}))
+
+    assert len(split(1.0, 2.0**53 - 1)) == 2
+    with pytest.raises(DataError, match=r"Row 1 .*9007199254740992 is read as a number"):
+        split(1.0, 2.0**53)
+
+
 def test_hash_is_ludwigs():
     """The values are what Ludwig 0.17's `HashSplitter.hash_column` computes for them."""
     assert [ludwig_hash(value) for value in ("user_1", "7", 7.0, "2.5", None)] == [

@@ -86,6 +86,16 @@ def test_apostrophes_are_no_quotes(read, tmp_path):
     assert read(path, AB)["b"] == ["'tis", "rock 'n' roll", "o'clock"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["b,a\n'em,1\nthem',2\n'em,3\nthem',4\n", "b,a\n'twas,1\nx,2\nthe boys',3\ny,4\n"],
+    ids=["in each pair of rows", "first and last"],
+)
+def test_apostrophes_of_two_rows_hold_no_rows_between_them(read, tmp_path, text):
+    rows = [line.split(",")[0] for line in text.splitlines()[1:]]
+    assert read(write(tmp_path, text), AB) == {"a": [1.0, 2.0, 3.0, 4.0], "b": rows}
+
+
 def test_header_with_spaces_is_kept_as_it_is(read, tmp_path):
     path = write(tmp_path, "a name, b\n1,x\n")
     assert read(path, {"a name": "number", " b": "string"}) == {"a name": [1.0], " b": ["x"]}

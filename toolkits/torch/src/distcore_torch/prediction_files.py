@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import TrainingError
 from distcore_core.io.atomic import write_file
+from distcore_data.arrow import strings
 from distcore_data.os_errors import explained
 
 GROUP_ROWS = 131_072
@@ -36,7 +38,8 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class _CsvWriter:
-    """Lines of text; what is a list in a column is JSON there."""
+    """Lines of text; what is a list in a column is JSON there. A column by itself is of texts,
+    where a row without a value is two quotes: readers skip an empty line."""
 
     def __init__(self, file: Any, schema: pa.Schema) -> None:
         from pyarrow import csv
@@ -44,6 +47,9 @@ class _CsvWriter:
         self._lists = [at for at, each in enumerate(schema) if pt.is_nested(each.type)]
         for at in self._lists:
             schema = schema.set(at, pa.field(schema[at].name, pa.string()))
+        self._alone = len(schema) == 1
+        if self._alone:
+            schema = pa.schema([(schema[0].name, pa.string())])
         self._writer = csv.CSVWriter(file, schema)
 
     def write_table(self, table: pa.Table) -> None:
@@ -52,6 +58,9 @@ class _CsvWriter:
                 None if each is None else json.dumps(each) for each in table.column(at).to_pylist()
             ]
             table = table.set_column(at, table.schema[at].name, pa.array(texts, pa.string()))
+        if self._alone:
+            texts = pc.coalesce(table.column(0).cast(pa.string()), strings([""])[0])
+            table = pa.table({table.schema[0].name: texts})
         self._writer.write_table(table)
 
     def close(self) -> None:

@@ -46,6 +46,9 @@ FIXED_VALUES = {
 }
 
 
+LARGEST_WHOLE = 2**53
+"""From here on a double is not every whole number."""
+
 FILE_NAME = bytes.maketrans(b"+/", b"__")
 """Base64 without the two letters that no name of a file has."""
 
@@ -64,12 +67,26 @@ class HashSplitter(Splitter):
 
     def assign(self, rows: Rows, carry: Any = None) -> np.ndarray:
         codes, values = coded(rows.columns[self.column or ""])
+        self._refuse_rounded(rows, codes, values)
         first, second = (self.probabilities[0] * 2**32, self.probabilities[1] * 2**32)
         hashes = np.array([ludwig_hash(value) for value in values], np.float64)
         splits = np.where(hashes < first, 0, np.where(hashes < first + second, 1, 2)).astype(
             np.int8
         )
         return splits[codes]
+
+    def _refuse_rounded(self, rows: Rows, codes: np.ndarray, values: Sequence[Any]) -> None:
+        """Raise DataError for a whole number that is none of a double: a number feature reads the
+        column, too, and several ids may have become one."""
+        large = [isinstance(each, float) and abs(each) >= LARGEST_WHOLE for each in values]
+        if any(large):
+            row = int(np.flatnonzero(np.array(large)[codes])[0])
+            raise DataError(
+                f"Row {rows.numbers[row]} (the first is 0), split column {self.column!r}: "
+                f"{values[codes[row]]:.0f} is read as a number by a feature, too, and such large "
+                "numbers are rounded, so several values would be one. Give the split a column of "
+                "its own, or make the feature a category."
+            )
 
 
 class FixedSplitter(Splitter):

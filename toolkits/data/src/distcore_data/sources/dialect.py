@@ -151,14 +151,16 @@ def _fit(rows: list[list[str]]) -> tuple[float, int]:
 
 
 def _wrapped(head: bytes, whole: bool, delimiter: str) -> bool:
-    """Whether single quotes are the quotes: there are no others, and every row has a field
-    wrapped in them."""
+    """Whether single quotes are the quotes: there are no others, every row has a field wrapped in
+    them, and none of these goes on in the next line, as two apostrophes far apart seem to do."""
     if b'"' in head or b"'" not in head:
         return False
     d = re.escape(delimiter.encode())
     field = re.compile(rb"(?:\A|%s)'[^']*(?:''[^']*)*'(?=%s|[\r\n]|\Z)" % (d, d))
-    rows = [head[start:end] for start, end in _sample(head, whole, delimiter, "'")]
-    return len(rows) > 1 and all(field.search(row) for row in rows[1:])
+    spans = list(_sample(head, whole, delimiter, "'"))
+    if spans != list(_sample(head, whole, delimiter, "")):
+        return False
+    return len(spans) > 1 and all(field.search(head[start:end]) for start, end in spans[1:])
 
 
 def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tuple[int, int]]:

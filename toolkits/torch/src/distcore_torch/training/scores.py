@@ -124,12 +124,20 @@ class Scores:
         return ScoresState(self.rows, [each.state() for each in self.outputs])
 
 
+class OutputState(NamedTuple):
+    """Sums over some rows of one output. loss: None if there were no logits; metrics: their states;
+    unknown: rows whose class the model does not know, which are in neither."""
+
+    loss: float | None
+    metrics: Mapping[str, State]
+    unknown: int
+
+
 class ScoresState(NamedTuple):
-    """Sums over some rows. outputs: (sum of losses or None if there were no logits, {metric: its
-    state}) of each."""
+    """Sums over some rows, of each output."""
 
     rows: int
-    outputs: list[tuple[float | None, dict[str, State]]]
+    outputs: list[OutputState]
 
 
 class MergedScores:
@@ -145,14 +153,16 @@ class MergedScores:
         self._outputs = like.outputs
         self._losses: list[list[float | None]] = [[] for _ in self._outputs]
         self._metrics: list[dict[str, tuple[Any, MergedState]]] = [{} for _ in self._outputs]
+        self._unknown = [0] * len(self._outputs)
 
     def add(self, state: ScoresState) -> None:
         """Add a part; one without rows says nothing, and its metrics may never have been made."""
         self.rows += state.rows
         if not state.rows:
             return
-        for index, (loss, metrics) in enumerate(state.outputs):
+        for index, (loss, metrics, unknown) in enumerate(state.outputs):
             self._losses[index].append(loss)
+            self._unknown[index] += unknown
             if metrics and not self._metrics[index]:
                 self._metrics[index] = self._outputs[index].empty(metrics)
             for name, each in metrics.items():
@@ -168,7 +178,15 @@ class MergedScores:
         result: JSON = {}
         combined: float | None = 0.0
         for index, each in enumerate(self._outputs):
-            found = each.values(self._losses[index], self._metrics[index], self.rows, self.split)
+            counted = self.rows - self._unknown[index]
+            if counted < self.rows:
+                log.warning(
+                    "%d of %d rows%s have a value of %s that the model was not trained with; its "
+                    "metrics are of the others.",
+                    *(self._unknown[index], self.rows),
+                    *(f" of the {self.split} split" if self.split else "", each.name),
+                )
+            found = each.values(self._losses[index], self._metrics[index], counted, self.split)
             result[each.name] = found
             loss = found.get("loss")
             combined = None if loss is None or combined is None else combined + each.weight * loss
@@ -190,6 +208,8 @@ class _Output:
         self._empty: dict[str, Any] = {}
         self._pending: list[tuple[torch.Tensor, Any]] = []
         self._pending_values = 0
+        self._has_classes = feature.labels(metadata) is not None
+        self._unknown: torch.Tensor | int = 0  # a tensor: nobody waits for it at every batch
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -200,7 +220,7 @@ class _Output:
 
     def reset(self) -> None:
         self.loss = None
-        self._pending, self._pending_values = [], 0
+        self._pending, self._pending_values, self._unknown = [], 0, 0
         for metric in (self._metrics or {}).values():
             metric.reset()
 
@@ -215,6 +235,8 @@ class _Output:
         self.loss = rows if self.loss is None else self.loss + rows
 
     def add(self, output: torch.Tensor | np.ndarray, target: Any) -> None:
+        if self._has_classes:
+            self._unknown = self._unknown + (torch.as_tensor(target) < 0).sum()
         if not self.metrics:
             return
         output = torch.as_tensor(output).detach()
@@ -249,12 +271,12 @@ class _Output:
             if name in names
         }
 
-    def state(self) -> tuple[float | None, dict[str, State]]:
-        """What travels between ranks: the sum of losses and the metrics' states, on the CPU."""
+    def state(self) -> OutputState:
+        """What travels between ranks, on the CPU."""
         self._flush()
         loss = None if self.loss is None else float(self.loss)
-        made = self._metrics or {}
-        return loss, {name: _on_cpu(metric.metric_state) for name, metric in made.items()}
+        states = {name: _on_cpu(each.metric_state) for name, each in (self._metrics or {}).items()}
+        return OutputState(loss, states, int(self._unknown))
 
     def values(
         self,
@@ -264,8 +286,10 @@ class _Output:
         split: str,
     ) -> JSON:
         """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it
-        has no value."""
+        has no value. rows: that are counted."""
         known = [loss for loss in losses if loss is not None]
+        if not rows:
+            return dict.fromkeys([*(["loss"] if len(known) == len(losses) else []), *metrics])
         found: JSON = {} if len(known) < len(losses) else {"loss": _finite(total(known) / rows)}
         with torch.inference_mode():
             for name, (metric, state) in metrics.items():
