@@ -232,6 +232,28 @@ def test_a_step_has_no_more_rows_than_there_are(calibrated: Path, tmp_path: Path
     assert distcore.plan(config, dataset=data.table())["cost"]["stages"][1]["step_seconds"] < 60
 
 
+def test_a_class_that_the_sample_lacks_is_no_mistake(calibrated: Path, tmp_path: Path) -> None:
+    """Rows sorted by their class show the last one to nobody who reads the first megabytes."""
+    path = tmp_path / "sorted.csv"
+    rows = "".join(f"{each:_^40},{'ab'[each % 2]}\n" for each in range(90_000))
+    path.write_text(f"x,y\n{rows}0,c\n")
+    config = data.config(str(tmp_path / "cache")) | {
+        "input_features": [{"name": "x", "type": "category"}],
+        "output_features": [
+            {
+                "name": "y",
+                "type": "category",
+                "loss": {
+                    "type": "softmax_cross_entropy",
+                    "class_weights": {"a": 1, "b": 1, "c": 2},
+                },
+            }
+        ],
+    }
+    cost = distcore.plan(config, dataset=str(path))["cost"]
+    assert cost["why"] == "the trainer's steps are not known beforehand"
+
+
 def test_labels_that_are_numbers_have_as_many_weights_as_others(
     calibrated: Path, tmp_path: Path
 ) -> None:

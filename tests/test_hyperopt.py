@@ -275,6 +275,15 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
     assert [each["state"] for each in results(place)] == ["failed"] * 2
 
 
+def test_a_search_whose_time_ends_before_any_score_fails(place):
+    with_section(
+        place, SECTION.replace("num_samples: 3", "num_samples: 3, time_budget_s: 0.000001")
+    )
+    done = place.run(*words(place))
+    assert done.code == 1
+    assert "has a score: each was stopped before its first evaluation" in done.err
+
+
 @pytest.mark.parametrize(
     ("change", "line", "expected"),
     [

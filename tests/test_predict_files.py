@@ -163,6 +163,22 @@ def test_an_evaluation_leaves_a_run_as_it_is(tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
 
 
+def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> None:
+    """`y` has a column for each class, `y_probabilities` one of its predictions."""
+    table = pa.table({"x": range(60), "y": ["a", "predictions"] * 30, "z": ["u", "v", "w"] * 20})
+    config = data.config(str(tmp_path / "cache")) | {
+        "input_features": [{"name": "x", "type": "number"}],
+        "output_features": [
+            {"name": "y", "type": "category"},
+            {"name": "y_probabilities", "column": "z", "type": "category"},
+        ],
+    }
+    model = distcore.train(config, table, output_directory=tmp_path, view="none").model
+    with pytest.raises(UserError, match="same name, 'y_probabilities_predictions'"):
+        distcore.predict(model, table, output_directory=tmp_path / "found", view="none")
+    assert not list((tmp_path / "found").glob("*.parquet"))
+
+
 def test_nothing_is_overwritten(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

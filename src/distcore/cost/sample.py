@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON
-from distcore_core.errors import DataError
+from distcore_core.errors import ConfigError, DataError
 from distcore_data.arrow import from_numpy
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def sample_of(features: Features, tables: Sequence[pa.RecordBatch], rows: int) -
             metadata[feature.name] = feature.finish(partial)
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
-        except DataError:  # all rows perhaps can be fitted
+        except (ConfigError, DataError):  # all rows perhaps can be fitted
             size += 4 * first.num_rows
     whole = len(metadata) == len(list(features)) and first.num_rows > 0
     return Sample(

@@ -245,7 +245,7 @@ class Search:
             and work.cache is not None
         ):
             results.remove_cache(work.cache)
-        _raise_if_all_failed(outcome)
+        _raise_without_scores(outcome)
         return outcome
 
     def _told(self, work: TrialWork) -> Callable[[str], None]:
@@ -344,10 +344,16 @@ def data_part(config: RunConfig, plugins: Plugins) -> JSON:
     return {"features": features, "preprocessing": preprocessing, "random_seed": config.random_seed}
 
 
-def _raise_if_all_failed(outcome: SearchOutcome) -> None:
+def _raise_without_scores(outcome: SearchOutcome) -> None:
     failed = [each for each in outcome.trials if each["state"] == "failed"]
     if failed and len(failed) == len(outcome.trials):
         raise TrainingError(
             f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
             f"See {outcome.directory}; correct the config, and begin a new search."
+        )
+    if all(each["score"] is None for each in outcome.trials):
+        raise TrainingError(
+            f"No trial of {outcome.directory} has a score: each was stopped before its first "
+            "evaluation. Give the search more time, as hyperopt.executor.time_budget_s, and begin "
+            "a new one."
         )

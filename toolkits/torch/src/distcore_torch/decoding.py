@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from distcore_core.errors import UserError
+
 if TYPE_CHECKING:
     from distcore_data.features import Features
 
@@ -26,12 +28,22 @@ log = logging.getLogger("distcore")
 
 
 def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
-    """What people read: the columns of every output feature, side by side."""
+    """What people read: the columns of every output feature, side by side.
+
+    Raises:
+        UserError: Two of them have a column of one name."""
     columns: dict[str, pa.Array] = {}
     for feature in features.outputs:
         found = feature.network().predictions(
             outputs[feature.name], features.metadata[feature.name]
         )
+        for name in found.schema.names:
+            if name in columns:
+                raise UserError(
+                    f"Output feature {feature.name!r} and another one have a column of predictions "
+                    f"of the same name, {name!r}. Give the feature another name, and the column "
+                    "that it reads as its `column`."
+                )
         columns |= dict(zip(found.schema.names, found.columns, strict=True))
     return pa.record_batch(columns)
 
