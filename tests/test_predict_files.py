@@ -163,6 +163,16 @@ def test_an_evaluation_leaves_a_run_as_it_is(tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
 
 
+def test_predictions_do_not_take_the_place_of_their_dataset(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trained / "penguins.csv"
+    before = path.read_bytes()
+    assert predict(trained, "--output_file", str(path), "--overwrite") == 2
+    assert f"{path} is the dataset itself" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> None:
     """`y` has a column for each class, `y_probabilities` one of its predictions."""
     table = pa.table({"x": range(60), "y": ["a", "predictions"] * 30, "z": ["u", "v", "w"] * 20})

@@ -103,6 +103,20 @@ def test_compare_says_what_differs(
     HTMLParser().feed(page)
 
 
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_a_page_takes_the_place_of_pages_alone(
+    folder: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(folder / "results" / f"experiment_{name}") for name in ("first", "second")]
+    words = [command, *(runs if command == "compare" else runs[:1]), "--output"]
+    page, table = tmp_path / "page.html", tmp_path / "data.csv"
+    assert main([*words, str(page)]) == main([*words, str(page)]) == 0
+    table.write_text("x,y\n1,2\n")
+    assert main([*words, str(table)]) == 2
+    assert f"{table} exists, is no page, and was left as it is" in capsys.readouterr().err
+    assert table.read_text() == "x,y\n1,2\n"
+
+
 @pytest.mark.parametrize("command", [["runs"], ["compare", "--output", "page.html"]])
 @pytest.mark.parametrize("name", ["training_log.jsonl", "test_statistics.json", "description.json"])
 def test_what_was_changed_is_told_and_not_shown(

@@ -54,6 +54,8 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
         if path is not None and asked.command == "predict" and not asked.overwrite:
             folders.refuse_to_overwrite(path, mirror)
+        if path is not None and isinstance(asked.dataset, str | Path):
+            folders.refuse_to_replace(path, asked.dataset)
         if asked.command == "evaluate":
             folders.refuse_a_run(directory, mirror)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None

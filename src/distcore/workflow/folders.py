@@ -4,6 +4,7 @@ in a bucket."""
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -251,6 +252,13 @@ def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
             f"{shown} exists and was left as it is. Give another --output_file or "
             "--output_directory, or --overwrite."
         )
+
+
+def refuse_to_replace(path: Path, dataset: str | Path) -> None:
+    """Raise UserError, before any work, if the predictions would take the place of what they are
+    of."""
+    if path.exists() and os.path.exists(dataset) and path.samefile(dataset):
+        raise UserError(f"{path} is the dataset itself. Give another --output_file.")
 
 
 def refuse_a_run(folder: Path, mirror: Mirror | None) -> None:

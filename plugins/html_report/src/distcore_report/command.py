@@ -10,6 +10,9 @@ from pathlib import Path
 
 from distcore_core.errors import UserError
 
+BEGINNING = b"<!doctype html>"
+"""Of every page."""
+
 
 class ReportCommand:
     """`distcore report DIR`."""
@@ -53,8 +56,16 @@ class ReportCommand:
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """A place that the user named and that cannot be written becomes a UserError."""
+    """A place that the user named and that cannot be written becomes a UserError, and so does a
+    file that is there and no page, such as a dataset."""
     try:
+        if path.is_file():
+            with path.open("rb") as file:
+                if not file.read(len(BEGINNING)).startswith(BEGINNING):
+                    raise UserError(
+                        f"{path} exists, is no page, and was left as it is. Give another file with "
+                        "--output."
+                    )
         yield
     except OSError as error:
         raise UserError(
