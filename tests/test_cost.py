@@ -86,8 +86,21 @@ def test_damaged_constants_are_told_and_not_used(calibrated: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="XDG_CACHE_HOME"):
-        kept.save(SOME)
+    for keep in (kept.check_place, lambda: kept.save(SOME)):
+        with pytest.raises(UserError, match="XDG_CACHE_HOME"):
+            keep()
+    assert str(kept.load()).startswith("not calibrated")
+
+
+def test_a_place_is_looked_at_before_a_minute_of_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["doctor", "--calibrate"]) == 2
+    said = capsys.readouterr().err
+    assert "XDG_CACHE_HOME" in said
+    assert "Measuring" not in said
 
 
 def test_rates_are_those_of_the_nearest_number_of_threads() -> None:

@@ -188,8 +188,9 @@ def calibrate(as_json: bool) -> int:
     from dataclasses import asdict
 
     from distcore.cost.calibrate import measure
-    from distcore.cost.constants import save
+    from distcore.cost.constants import check_place, save
 
+    check_place()
     found = measure(lambda text: print(f"Measuring {text} …", file=sys.stderr))
     where = save(found)
     print(json.dumps(asdict(found), indent=2) if as_json else f"This machine's constants: {where}")

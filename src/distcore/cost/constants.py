@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -117,27 +119,41 @@ def machine() -> JSON:
     }
 
 
+def check_place() -> None:
+    """Raise UserError if constants could not be kept: not only after a minute of measuring."""
+    where = path()
+    with _writing(where), tempfile.TemporaryFile(dir=where.parent):
+        pass
+
+
 def save(constants: Constants) -> Path:
     """Keep them in place of those that were there. Raises UserError if they cannot be written."""
     where = path()
+    document = {"version": VERSION, "machine": machine(), "constants": asdict(constants)}
+    with _writing(where):
+        write_file(where, sealed(document))
+    return where
+
+
+@contextmanager
+def _writing(where: Path) -> Iterator[None]:
+    """With the file's folder; what goes wrong is a UserError."""
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        document = {"version": VERSION, "machine": machine(), "constants": asdict(constants)}
-        write_file(where, sealed(document))
+        yield
     except OSError as error:
         raise UserError(
             f"The constants cannot be written to {where}: {error.strerror}. Name a folder that can "
             "be written with the environment variable XDG_CACHE_HOME."
         ) from error
-    return where
 
 
 def load() -> Constants | str:
     """The constants, or in words why there are none that hold here."""
+    if not path().exists():
+        return "not calibrated: run `distcore doctor --calibrate`"
     try:
         document = read_sealed(path(), f"{AGAIN}.")
-    except FileNotFoundError:
-        return "not calibrated: run `distcore doctor --calibrate`"
     except UserError as error:
         return str(error)
     here = machine()
