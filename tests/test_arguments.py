@@ -27,7 +27,7 @@ def test_an_editor_sees_every_argument_by_name(name):
         ("train", TrainRequest, set()),
         ("experiment", TrainRequest, set()),
         ("predict", AnswerRequest, set()),
-        ("evaluate", AnswerRequest, {"output_file", "keep", "overwrite"}),
+        ("evaluate", AnswerRequest, {"output_file", "keep"}),
     ],
 )
 def test_arguments_are_those_of_the_request_with_the_same_defaults(name, request_type, absent):

@@ -163,6 +163,44 @@ def test_an_evaluation_leaves_a_run_as_it_is(tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
 
 
+def test_predictions_replace_none_of_a_run(tmp_path: Path) -> None:
+    config, table = data.config(str(tmp_path / "cache")), data.table()
+    run = distcore.experiment(config, table, output_directory=tmp_path, view="none").directory
+    before = (run / "predictions.parquet").read_bytes()
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=r"description\.json is a run's"):
+            distcore.predict(run, table, output_directory=run, overwrite=overwrite, view="none")
+    assert before == (run / "predictions.parquet").read_bytes()
+    for _ in range(2):  # a file that no run writes
+        distcore.predict(run, table, output_file=run / "new.csv", overwrite=True, view="none")
+
+
+def test_an_evaluation_replaces_another_one_if_asked(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "-m", str(trained / "experiment_run"), "-od", str(tmp_path / "found")]
+    words += ["--dataset", str(trained / "penguins.csv"), "-l", "error"]
+    assert main(words) == 0
+    first = {path: path.read_bytes() for path in (tmp_path / "found").iterdir()}
+    for path in (
+        tmp_path / "found" / name for name in ("predictions.parquet", "test_statistics.json")
+    ):
+        path.write_bytes(b"mine")
+        assert main(words) == 2
+        assert (
+            f"{path} exists and was left as it is. Give another --output_directory, or --overwrite."
+            in capsys.readouterr().err
+        )
+        assert path.read_bytes() == b"mine"
+        assert main([*words, "--overwrite"]) == 0
+        assert first == {path: path.read_bytes() for path in (tmp_path / "found").iterdir()}
+        path.rename(tmp_path / path.name)  # the other one is enough
+        assert main(words) == 2
+        (tmp_path / path.name).rename(path)
+    (tmp_path / "found" / "test_statistics.json").unlink()
+    assert main([*words, "--skip_save_predictions"]) == 0  # writes over nothing
+
+
 def test_predictions_do_not_take_the_place_of_their_dataset(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

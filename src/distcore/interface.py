@@ -156,7 +156,7 @@ def predict(
     Args: as for `evaluate`, and:
         output_file: Written in place of that; its ending, .csv or .parquet, says how.
         keep: Columns of the dataset that come before the predictions, such as a key.
-        overwrite: Replace a file that is there.
+        overwrite: Replace a file that is there, but not the predictions of a run.
 
     Returns:
         The file, or its address in a bucket; None if predictions are not to be saved.
@@ -181,6 +181,7 @@ def evaluate(
     skip: Collection[str] = frozenset(),
     view: str = "interactive",
     credentials: Any = None,
+    overwrite: bool = False,
 ) -> JSON:
     """Metrics of a model on a dataset that holds its targets.
 
@@ -197,9 +198,13 @@ def evaluate(
         skip: See `train`.
         view: See `train`.
         credentials: See `load`.
+        overwrite: Replace files that are there, but never those of a run.
 
     Returns:
         {output feature: {metric: number}}.
+
+    Raises:
+        UserError: A file is there, and is not to be replaced.
     """
     return _answer(AnswerRequest(command="evaluate", **locals()))[1]
 

@@ -68,8 +68,7 @@ class Failing(Anywhere):
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_an_answer(place, trained, killing, sweep, command):  # noqa: F811
-    more = ["--overwrite"] if command == "predict" else []
-    Failing(killing, place, place.words(command, "--model_path", trained, *more)).swept(
+    Failing(killing, place, place.words(command, "--model_path", trained, "--overwrite")).swept(
         sweep, command
     )
 

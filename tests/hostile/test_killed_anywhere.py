@@ -125,8 +125,9 @@ class Anywhere:
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_an_answer(place, trained, killing, sweep, command):
-    more = ["--overwrite"] if command == "predict" else []
-    anywhere = Anywhere(killing, place, place.words(command, "--model_path", trained, *more))
+    anywhere = Anywhere(
+        killing, place, place.words(command, "--model_path", trained, "--overwrite")
+    )
     assert any("predictions" in name for name in anywhere.bytes) or command == "evaluate"
     anywhere.swept(sweep, command)
 

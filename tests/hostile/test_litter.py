@@ -85,8 +85,7 @@ def swept(place, sweep, times: int, command: str, *more: object) -> None:
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_a_killed_prediction(place, trained, sweep, command):
-    again = ["--overwrite"] if command == "predict" else []
-    swept(place, sweep, sweep.times(1, 5), command, "--model_path", trained, *again)
+    swept(place, sweep, sweep.times(1, 5), command, "--model_path", trained, "--overwrite")
 
 
 def test_a_killed_experiment(place, sweep):

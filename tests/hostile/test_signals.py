@@ -144,7 +144,7 @@ def test_other_commands(sweep, place, trained, command):
     words = place.words(
         command, *(["--model_path", trained] if command in ("predict", "evaluate") else [])
     )
-    words += ["--overwrite"] if command == "predict" else []
+    words += ["--overwrite"] if command in ("predict", "evaluate") else []
     if command == "report":
         shutil.copytree(trained, place.results)
         words = ["report", str(place.results)]

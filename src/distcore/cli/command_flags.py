@@ -120,6 +120,8 @@ def predict(parser: argparse.ArgumentParser) -> None:
 def evaluate(parser: argparse.ArgumentParser) -> None:
     """Of `evaluate`."""
     model(parser)
+    group = parser.add_argument_group("results")
+    flags.flag(group, "overwrite", action="store_true", help="replace results that are there")
     flags.skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
     flags.examples(parser, "evaluate --model_path results/experiment_run --dataset test.csv")
 

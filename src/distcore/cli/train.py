@@ -58,7 +58,9 @@ def evaluate(arguments: Namespace) -> int:
     with profiled("evaluate", arguments.profile):
         from distcore import interface
 
-        statistics = interface.evaluate(**_model(arguments), skip=skips_of(arguments))
+        statistics = interface.evaluate(
+            **_model(arguments), overwrite=arguments.overwrite, skip=skips_of(arguments)
+        )
     print_scores(statistics)
     return 0
 

@@ -12,6 +12,7 @@ from distcore.workflow import folders, results
 from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
+from distcore.workflow.results import PREDICTIONS
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_torch.evaluation import Evaluation
@@ -52,12 +53,15 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             )
         )
         path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
-        if path is not None and asked.command == "predict" and not asked.overwrite:
-            folders.refuse_to_overwrite(path, mirror)
+        written = [] if path is None else [path]
+        if asked.command == "evaluate" and "skip_save_eval_stats" not in asked.skip:
+            written.append(directory / "test_statistics.json")
+        if asked.command == "evaluate" or (path is not None and path.name == PREDICTIONS):
+            folders.refuse_a_run(directory, mirror, asked.command)
         if path is not None and isinstance(asked.dataset, str | Path):
             folders.refuse_to_replace(path, asked.dataset)
-        if asked.command == "evaluate":
-            folders.refuse_a_run(directory, mirror)
+        if not asked.overwrite:
+            folders.refuse_to_overwrite(written, mirror, asked.command)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
@@ -19,7 +19,7 @@ from distcore.workflow.remote_folders import (
     fresh_there,
     put_at_the_end,
 )
-from distcore.workflow.results import DESCRIPTION
+from distcore.workflow.results import DESCRIPTION, PREDICTIONS
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
@@ -204,6 +204,10 @@ def _holds_nothing(folder: Path) -> bool:
         return False
 
 
+def _is_there(path: Path, mirror: Mirror | None) -> bool:
+    return path.exists() if mirror is None else path.name in mirror.store.list()
+
+
 def _is_other_rank() -> bool:
     from distcore_torch.training.trainer import launched_rank
 
@@ -243,15 +247,17 @@ def answer_folder(
         mirror.put_files(folder)
 
 
-def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
-    """Raise UserError, before any work, if predictions lie there already."""
-    there = path.exists() if mirror is None else path.name in mirror.store.list()
-    if there:
-        shown = path if mirror is None else mirror.store.where(path.name)
-        raise UserError(
-            f"{shown} exists and was left as it is. Give another --output_file or "
-            "--output_directory, or --overwrite."
-        )
+def refuse_to_overwrite(paths: Sequence[Path], mirror: Mirror | None, command: str) -> None:
+    """Raise UserError, before any work, if one of the files that the command would write lies there
+    already."""
+    for path in paths:
+        if _is_there(path, mirror):
+            shown = path if mirror is None else mirror.store.where(path.name)
+            file = "--output_file or " if command == "predict" else ""
+            raise UserError(
+                f"{shown} exists and was left as it is. Give another {file}--output_directory, or "
+                "--overwrite."
+            )
 
 
 def refuse_to_replace(path: Path, dataset: str | Path) -> None:
@@ -261,13 +267,12 @@ def refuse_to_replace(path: Path, dataset: str | Path) -> None:
         raise UserError(f"{path} is the dataset itself. Give another --output_file.")
 
 
-def refuse_a_run(folder: Path, mirror: Mirror | None) -> None:
-    """Raise UserError, before any work, if the folder is a run's: what an evaluation finds has the
-    names of what the run found of its test split."""
-    path = folder / DESCRIPTION
-    there = path.exists() if mirror is None else DESCRIPTION in mirror.store.list()
-    if there:
-        shown = path if mirror is None else mirror.store.where(DESCRIPTION)
+def refuse_a_run(folder: Path, mirror: Mirror | None, command: str) -> None:
+    """Raise UserError, before any work, if the folder is a run's: what an evaluation finds, and
+    predictions that replace others, have the names of what the run found of its test split."""
+    replaces = command == "evaluate" or _is_there(folder / PREDICTIONS, mirror)
+    if replaces and _is_there(folder / DESCRIPTION, mirror):
+        shown = folder / DESCRIPTION if mirror is None else mirror.store.where(DESCRIPTION)
         raise UserError(
             f"{shown} is a run's, and its results were left as they are. Give another "
             "--output_directory."
