@@ -221,10 +221,19 @@ def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> No
             {"name": "y_probabilities", "column": "z", "type": "category"},
         ],
     }
-    model = distcore.train(config, table, output_directory=tmp_path, view="none").model
-    with pytest.raises(UserError, match="same name, 'y_probabilities_predictions'"):
-        distcore.predict(model, table, output_directory=tmp_path / "found", view="none")
-    assert not list((tmp_path / "found").glob("*.parquet"))
+    said = "'y' and 'y_probabilities' have .* of the same name, 'y_probabilities_predictions'"
+    for command in (distcore.train, distcore.experiment):
+        with pytest.raises(UserError, match=said):
+            command(config, table, output_directory=tmp_path / "results", view="none")
+    assert not (tmp_path / "results").exists()
+    search = config | {
+        "hyperopt": {
+            "goal": "minimize",
+            "parameters": {"trainer.learning_rate": {"space": "choice", "categories": [0.1, 0.2]}},
+        }
+    }
+    with pytest.raises(UserError, match=said):
+        distcore.hyperopt(search, table, output_directory=tmp_path / "results", view="none")
 
 
 def test_nothing_is_overwritten(

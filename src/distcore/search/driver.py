@@ -16,7 +16,7 @@ from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
 from distcore.search.section import Section, check_candidates
 from distcore.search.trial import TrialWork, run_trial
 from distcore.workflow import results
-from distcore.workflow.prepare import data_options, prepare
+from distcore.workflow.prepare import check_predictions, data_options, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopped, TrainingError
 from distcore_core.registry.index import DEFAULTS
@@ -201,6 +201,7 @@ class Search:
         )
         self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
         cache = prepare(self.session, self.data)
+        check_predictions(self.session, cache)
         check_objective(
             self.section, self.objective, self.session.features, cache, self.session.plugins
         )

@@ -155,9 +155,11 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
 
 
 def _prepared(session: Session, data: Data) -> Cache:
-    from distcore.workflow.prepare import prepare
+    from distcore.workflow.prepare import check_predictions, prepare
 
-    return prepare(session, data)
+    cache = prepare(session, data)
+    check_predictions(session, cache)
+    return cache
 
 
 def _outcome(

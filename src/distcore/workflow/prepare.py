@@ -83,6 +83,17 @@ def prepare(session: Session, data: Data) -> Cache:
     return cache
 
 
+def check_predictions(session: Session, cache: Cache) -> None:
+    """Raise UserError, before anything is trained, if two output features have a column of
+    predictions of one name: classes, which are part of such names, are known from here on."""
+    if len(session.features.outputs) > 1:
+        from distcore_data.cache import open_cache
+        from distcore_torch.decoding import empty_schema
+
+        with open_cache(cache, session.plugins) as reader:
+            empty_schema(session.features.fitted(reader.metadata))
+
+
 def check_storage(
     session: Session, data: Data, output: str | os.PathLike[str] | None = None
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.description import describe
 from distcore.workflow.outcome import Outcome
-from distcore.workflow.prepare import check_storage, prepare
+from distcore.workflow.prepare import check_predictions, check_storage, prepare
 from distcore.workflow.requests import (
     ConfigLike,
     TrainRequest,
@@ -56,6 +56,7 @@ def run(asked: TrainRequest) -> Outcome:
         cache = prepare(session, data)
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
+        check_predictions(session, cache)
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
             start = results.write_weights(session, weights)

@@ -33,15 +33,17 @@ def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
     Raises:
         UserError: Two of them have a column of one name."""
     columns: dict[str, pa.Array] = {}
+    owners: dict[str, str] = {}
     for feature in features.outputs:
         found = feature.network().predictions(
             outputs[feature.name], features.metadata[feature.name]
         )
         for name in found.schema.names:
-            if name in columns:
+            other = owners.setdefault(name, feature.name)
+            if other != feature.name:
                 raise UserError(
-                    f"Output feature {feature.name!r} and another one have a column of predictions "
-                    f"of the same name, {name!r}. Give the feature another name, and the column "
+                    f"Output features {other!r} and {feature.name!r} have a column of predictions "
+                    f"of the same name, {name!r}. Give one of them another name, and the column "
                     "that it reads as its `column`."
                 )
         columns |= dict(zip(found.schema.names, found.columns, strict=True))
