@@ -211,6 +211,26 @@ def test_predictions_do_not_take_the_place_of_their_dataset(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("dataset", ["", "part-*.parquet"])
+def test_predictions_do_not_take_the_place_of_a_part_of_their_dataset(
+    trained: Path, tmp_path: Path, dataset: str
+) -> None:
+    table, folder = pa_csv.read_csv(trained / "penguins.csv"), tmp_path / "parts"
+    folder.mkdir()
+    for part in range(2):
+        pq.write_table(table.slice(100 * part, 100), folder / f"part-{part}.parquet")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match=r"part-1\.parquet is a file of the dataset"):
+        distcore.predict(
+            trained / "experiment_run",
+            folder / dataset,
+            output_file=folder / "part-1.parquet",
+            overwrite=True,
+            view="none",
+        )
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> None:
     """`y` has a column for each class, `y_probabilities` one of its predictions."""
     table = pa.table({"x": range(60), "y": ["a", "predictions"] * 30, "z": ["u", "v", "w"] * 20})

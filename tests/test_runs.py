@@ -111,10 +111,12 @@ def test_a_page_takes_the_place_of_pages_alone(
     words = [command, *(runs if command == "compare" else runs[:1]), "--output"]
     page, table = tmp_path / "page.html", tmp_path / "data.csv"
     assert main([*words, str(page)]) == main([*words, str(page)]) == 0
-    table.write_text("x,y\n1,2\n")
-    assert main([*words, str(table)]) == 2
-    assert f"{table} exists, is no page, and was left as it is" in capsys.readouterr().err
-    assert table.read_text() == "x,y\n1,2\n"
+    for content in ("x,y\n1,2\n", "", "<!doctype html>\n<html><head><title>Mine</title></head>"):
+        table.write_text(content)
+        assert main([*words, str(table)]) == 2
+        said = f"{table} exists, is no page of distcore's, and was left as it is"
+        assert said in capsys.readouterr().err
+        assert table.read_text() == content
 
 
 @pytest.mark.parametrize("command", [["runs"], ["compare", "--output", "page.html"]])

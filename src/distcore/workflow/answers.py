@@ -59,7 +59,7 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         if asked.command == "evaluate" or (path is not None and path.name == PREDICTIONS):
             folders.refuse_a_run(directory, mirror, asked.command)
         if path is not None and isinstance(asked.dataset, str | Path):
-            folders.refuse_to_replace(path, asked.dataset)
+            folders.refuse_to_replace(path, mirror, asked.dataset)
         if not asked.overwrite:
             folders.refuse_to_overwrite(written, mirror, asked.command)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None

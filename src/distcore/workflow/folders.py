@@ -4,7 +4,6 @@ in a bucket."""
 from __future__ import annotations
 
 import logging
-import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,7 +20,14 @@ from distcore.workflow.remote_folders import (
 )
 from distcore.workflow.results import DESCRIPTION, PREDICTIONS
 from distcore_core.contracts import JSON
-from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
+from distcore_core.errors import (
+    CheckpointError,
+    DataError,
+    DistcoreError,
+    Stopped,
+    StoreError,
+    UserError,
+)
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
 from distcore_data.seals import sealed
@@ -260,11 +266,20 @@ def refuse_to_overwrite(paths: Sequence[Path], mirror: Mirror | None, command: s
             )
 
 
-def refuse_to_replace(path: Path, dataset: str | Path) -> None:
+def refuse_to_replace(path: Path, mirror: Mirror | None, dataset: str | Path) -> None:
     """Raise UserError, before any work, if the predictions would take the place of what they are
-    of."""
-    if path.exists() and os.path.exists(dataset) and path.samefile(dataset):
-        raise UserError(f"{path} is the dataset itself. Give another --output_file.")
+    of, or of one of its files."""
+    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.parquet_files import parquet_files
+
+    shown = str(path) if mirror is None else mirror.store.where(path.name)
+    files: list[Path] = []
+    if mirror is None and path.exists() and not is_url(str(dataset)):
+        with suppress(DataError):  # told by who reads it
+            files = parquet_files(local_path(dataset), str(dataset))
+    if shown == str(dataset) or any(path.samefile(each) for each in files):
+        what = "the dataset itself" if len(files) < 2 else f"a file of the dataset {dataset}"
+        raise UserError(f"{shown} is {what}. Give another --output_file or --output_directory.")
 
 
 def refuse_a_run(folder: Path, mirror: Mirror | None, command: str) -> None:

@@ -10,9 +10,6 @@ from pathlib import Path
 
 from distcore_core.errors import UserError
 
-BEGINNING = b"<!doctype html>"
-"""Of every page."""
-
 
 class ReportCommand:
     """`distcore report DIR`."""
@@ -57,14 +54,16 @@ class ReportCommand:
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
     """A place that the user named and that cannot be written becomes a UserError, and so does a
-    file that is there and no page, such as a dataset."""
+    file that is there and no page of ours, such as a dataset."""
+    from distcore_report.page import BEGINNING
+
     try:
         if path.is_file():
             with path.open("rb") as file:
-                if not file.read(len(BEGINNING)).startswith(BEGINNING):
+                if file.read(len(BEGINNING)) != BEGINNING.encode():
                     raise UserError(
-                        f"{path} exists, is no page, and was left as it is. Give another file with "
-                        "--output."
+                        f"{path} exists, is no page of distcore's, and was left as it is. Give "
+                        "another file with --output."
                     )
         yield
     except OSError as error:

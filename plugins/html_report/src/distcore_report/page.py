@@ -16,6 +16,9 @@ from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
 from distcore_search.vouched import read_vouched
 
+BEGINNING = '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>'
+"""Of every page, by which a later one knows it as its own to replace."""
+
 LEFT_OUT = (
     "The report is made without it; take it from a backup, or run the command that wrote it again."
 )
@@ -72,9 +75,8 @@ def document(title: str, parts: Iterable[str]) -> str:
     """A page of its own. parts: HTML."""
     body = "\n".join(parts)
     return (
-        "<!doctype html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><meta '
-        f'name="viewport" content="width=device-width"><style>{style()}</style></head><body>\n'
+        f'{BEGINNING}{escape(title)}</title><meta name="viewport" content="width=device-width">'
+        f"<style>{style()}</style></head><body>\n"
         f"{body}\n"
         "</body></html>\n"
     )
