@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import distcore
+from distcore.search.driver import _raise_without_scores
+from distcore.search.outcome import SearchOutcome
+from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_optuna import executor
 
@@ -281,7 +284,17 @@ def test_a_search_whose_time_ends_before_any_score_fails(place):
     )
     done = place.run(*words(place))
     assert done.code == 1
-    assert "has a score: each was stopped before its first evaluation" in done.err
+    assert "has a score: each was stopped before it had one" in done.err
+
+
+def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path):
+    trials = [
+        {"state": "stopped", "score": None},
+        {"state": "failed", "score": None, "error": "Diverged: The loss is NaN."},
+    ]
+    said = "has a score: 1 failed, the first with: Diverged: The loss is NaN. Each other one was"
+    with pytest.raises(TrainingError, match=said):
+        _raise_without_scores(SearchOutcome(tmp_path, trials, None))
 
 
 @pytest.mark.parametrize(

@@ -353,8 +353,10 @@ def _raise_without_scores(outcome: SearchOutcome) -> None:
             f"See {outcome.directory}; correct the config, and begin a new search."
         )
     if all(each["score"] is None for each in outcome.trials):
+        others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""
+        which = "Each other one" if failed else "each"
         raise TrainingError(
-            f"No trial of {outcome.directory} has a score: each was stopped before its first "
-            "evaluation. Give the search more time, as hyperopt.executor.time_budget_s, and begin "
-            "a new one."
+            f"No trial of {outcome.directory} has a score: {others}{which} was stopped before it "
+            "had one. Give the search more time, as hyperopt.executor.time_budget_s, and begin a "
+            "new one."
         )
