@@ -89,7 +89,24 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     for keep in (kept.check_place, lambda: kept.save(SOME)):
         with pytest.raises(UserError, match="XDG_CACHE_HOME"):
             keep()
-    assert str(kept.load()).startswith("not calibrated")
+    said = str(kept.load())
+    assert said.startswith(f"not calibrated: {kept.path()} cannot be read (Not a directory)")
+    assert "XDG_CACHE_HOME" in said
+
+
+def test_a_place_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a folder of somebody else's: an estimate is left out, and the plan is told."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("long" * 100)))
+    assert "cannot be read (File name too long)" in str(kept.load())
+
+
+def test_a_folder_in_place_of_the_constants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept.path().mkdir(parents=True)
+    with pytest.raises(UserError, match="Is a directory"):
+        kept.check_place()
 
 
 def test_a_place_is_looked_at_before_a_minute_of_measuring(
