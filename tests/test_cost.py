@@ -26,7 +26,7 @@ from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_
 from distcore.workflow.planning import job_of
 from distcore.workflow.session import resolved_session
 from distcore_core.contracts import Rank
-from distcore_core.errors import UserError
+from distcore_core.errors import ConfigError, UserError
 from distcore_data.cache import Cache
 from distcore_testing import data
 from distcore_torch.training.determinism import one_thread
@@ -89,7 +89,24 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     for keep in (kept.check_place, lambda: kept.save(SOME)):
         with pytest.raises(UserError, match="XDG_CACHE_HOME"):
             keep()
-    assert str(kept.load()).startswith("not calibrated")
+    said = str(kept.load())
+    assert said.startswith(f"not calibrated: {kept.path()} cannot be read (Not a directory)")
+    assert "XDG_CACHE_HOME" in said
+
+
+def test_a_place_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a folder of somebody else's: an estimate is left out, and the plan is told."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("long" * 100)))
+    assert "cannot be read (File name too long)" in str(kept.load())
+
+
+def test_a_folder_in_place_of_the_constants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept.path().mkdir(parents=True)
+    with pytest.raises(UserError, match="Is a directory"):
+        kept.check_place()
 
 
 def test_a_place_is_looked_at_before_a_minute_of_measuring(
@@ -264,7 +281,32 @@ def test_a_class_that_the_sample_lacks_is_no_mistake(calibrated: Path, tmp_path:
         ],
     }
     cost = distcore.plan(config, dataset=str(path))["cost"]
-    assert cost["why"] == "the trainer's steps are not known beforehand"
+    assert cost["why"] == (
+        "the trainer's steps are not known beforehand: the rows that were looked at cannot be "
+        "fitted by themselves"
+    )
+
+
+@pytest.mark.parametrize("weights", [{"a": 1, "b": 1, "c": 2}, [1, 1, 2]])
+def test_a_class_that_no_row_has_is_a_mistake_unless_rows_may_be_lost(
+    tmp_path: Path, weights: Any
+) -> None:
+    """As `train` would say it, if all rows were looked at and each of them is fitted."""
+    columns = {"x": [float(each) for each in range(40)], "y": list("ab" * 20)}
+    path = tmp_path / "config.yaml"
+    inputs = "input_features: [{name: x, type: number, preprocessing: {%s}}]"
+    output = f"output_features: [{{name: y, type: category, loss: {{class_weights: {weights}}}}}]"
+    path.write_text(f"{inputs % ''}\n{output}\n")
+    with pytest.raises(
+        ConfigError, match=r"line 2: output_features\[0\].loss.class_weights: (has|names) "
+    ):
+        distcore.plan(path, dataset=pa.table(columns))
+
+    path.write_text(f"{inputs % 'missing_value_strategy: drop_row'}\n{output}\n")
+    holes = columns | {"x": [None, *columns["x"][1:]]}
+    assert distcore.plan(path, dataset=pa.table(holes))["dataset"]["rows"]["count"] == 40
+    path.write_text(f"{inputs % ''}\n{output}\npreprocessing: {{sample_ratio: 0.5}}\n")
+    assert distcore.plan(path, dataset=pa.table(columns))["dataset"]["rows"]["count"] == 40
 
 
 def test_labels_that_are_numbers_have_as_many_weights_as_others(

@@ -117,6 +117,12 @@ def test_what_is_refused_does_not_fit(section: str, value: Any, valid: Any) -> N
     assert not valid({**yaml.safe_load(LUDWIG_STYLE), section: value})
 
 
+def test_a_seed_has_the_range_that_is_read(valid: Any) -> None:
+    config = yaml.safe_load(LUDWIG_STYLE)
+    seeds = (-1, 0, (1 << 63) - 1, 1 << 63)
+    assert [valid(config | {"random_seed": seed}) for seed in seeds] == [False, True, True, False]
+
+
 def test_a_broken_plugin_is_left_out_with_a_note(tmp_path: Path) -> None:
     info = tmp_path / "bad_one-1.0.dist-info"
     info.mkdir()
@@ -151,4 +157,5 @@ def test_the_reference_names_every_option_of_the_trainer_with_its_default() -> N
     assert "| `batch_size` | integer ≥ 1 or `auto` | `auto` |" in text
     assert "| `lanes` | integer ≥ 1 | `16` |" in text
     assert "### input_features (category)" in text
+    assert f"integer ≥ 0, ≤ {(1 << 63) - 1}; default `42`." in text
     assert reference_markdown(Plugins()) == text

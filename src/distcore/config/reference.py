@@ -152,8 +152,13 @@ def _type(section: JSON, defs: JSON) -> str:
     words = " or ".join(kind) if isinstance(kind, list) else str(kind)
     words = words.replace("object", "mapping").replace("array", "list")
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {section[key]:g}" for key, sign in bounds.items() if key in section]
+    limits = [f"{sign} {_bound(section[key])}" for key, sign in bounds.items() if key in section]
     return " ".join([words, ", ".join(limits)]).strip()
+
+
+def _bound(value: float) -> str:
+    """With all its digits, if it is a whole number."""
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _default(section: JSON) -> str:

@@ -95,6 +95,7 @@ class _Builder:
             "random_seed": {
                 "type": "integer",
                 "minimum": 0,
+                "maximum": (1 << 63) - 1,
                 "default": DEFAULT_SEED,
                 "description": "Every random number of a run follows from it.",
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import tempfile
@@ -123,7 +124,8 @@ def check_place() -> None:
     """Raise UserError if constants could not be kept: not only after a minute of measuring."""
     where = path()
     with _writing(where), tempfile.TemporaryFile(dir=where.parent):
-        pass
+        if where.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 def save(constants: Constants) -> Path:
@@ -150,10 +152,17 @@ def _writing(where: Path) -> Iterator[None]:
 
 def load() -> Constants | str:
     """The constants, or in words why there are none that hold here."""
-    if not path().exists():
-        return "not calibrated: run `distcore doctor --calibrate`"
+    where = path()
     try:
-        document = read_sealed(path(), f"{AGAIN}.")
+        where.stat()  # a place that cannot be looked at holds nothing that is damaged
+        document = read_sealed(where, f"{AGAIN}.")
+    except FileNotFoundError:
+        return "not calibrated: run `distcore doctor --calibrate`"
+    except OSError as error:
+        return (
+            f"not calibrated: {where} cannot be read ({error.strerror}). Name a folder with the "
+            "environment variable XDG_CACHE_HOME, then run `distcore doctor --calibrate`"
+        )
     except UserError as error:
         return str(error)
     here = machine()

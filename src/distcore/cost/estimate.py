@@ -65,9 +65,11 @@ def estimated(
     stages = [preprocessing(constants, sample, dataset, cache)]
     work = _step_of(job, sample, training, plugins)
     if work is None:
+        unfitted = ": the rows that were looked at cannot be fitted by themselves"
         return {
             "calibrated": True,
-            "why": "the trainer's steps are not known beforehand",
+            "why": "the trainer's steps are not known beforehand"
+            + (unfitted if _has_steps(training) and sample.features is None else ""),
             "stages": [each for each in stages if each],
             "workers": [],
         }
@@ -179,11 +181,15 @@ def _format(dataset: JSON) -> str | None:
 
 
 def _step_of(job: TrainJob, sample: Sample, training: JSON, plugins: Plugins) -> StepWork | None:
-    if not training.get("steps_per_epoch") or not training.get("batch_size"):
+    if not _has_steps(training):
         return None
     rows = int(training["batch_size"])  # or all there are, which may be fewer
     trial = trial_of(job, sample, min(rows, int(training["rows"] or rows)), plugins)
     return None if trial is None else trial.work()
+
+
+def _has_steps(training: JSON) -> bool:
+    return bool(training.get("steps_per_epoch") and training.get("batch_size"))
 
 
 def _rates(constants: Constants, job: TrainJob, training: JSON) -> StepRates:

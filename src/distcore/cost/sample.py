@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, DataError
 from distcore_data.arrow import from_numpy
+from distcore_data.encoding.missing import DROP, strategy
 
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
@@ -45,7 +46,9 @@ class Sample:
     encoded: pa.RecordBatch | None
 
 
-def sample_of(features: Features, tables: Sequence[pa.RecordBatch], rows: int) -> Sample:
+def sample_of(
+    features: Features, tables: Sequence[pa.RecordBatch], rows: int, *, whole: bool = False
+) -> Sample:
     """Of some partitions of a dataset, at least one.
 
     A category is fitted to as many values as the whole dataset is thought to have, made up beyond
@@ -55,6 +58,10 @@ def sample_of(features: Features, tables: Sequence[pa.RecordBatch], rows: int) -
         features: Not fitted.
         tables: The partitions.
         rows: About how many the dataset has.
+        whole: Whether the first partition is all that will be fitted.
+
+    Raises:
+        ConfigError: The config does not fit the values, and there are no others.
     """
     first = tables[0]
     metadata: dict[str, JSON] = {}
@@ -81,16 +88,18 @@ def sample_of(features: Features, tables: Sequence[pa.RecordBatch], rows: int) -
             metadata[feature.name] = feature.finish(partial)
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
-        except (ConfigError, DataError):  # all rows perhaps can be fitted
+        except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
+            if whole and isinstance(error, ConfigError) and not _drops(features, first, source):
+                raise
             size += 4 * first.num_rows
-    whole = len(metadata) == len(list(features)) and first.num_rows > 0
+    fitted = len(metadata) == len(list(features)) and first.num_rows > 0
     return Sample(
         sum(table.num_rows for table in tables),
         size / max(1, first.num_rows),
         text,
         distinct,
-        features.fitted(metadata) if whole else None,
-        pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)) if whole else None,
+        features.fitted(metadata) if fitted else None,
+        pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)) if fitted else None,
     )
 
 
@@ -125,6 +134,12 @@ def distinct_among(rows: int, seen: int, looked: int) -> float:
 
 def _met(values: float, rows: int) -> float:
     return -values * math.expm1(-rows / values) if values else 0.0
+
+
+def _drops(features: Features, table: pa.RecordBatch, column: str) -> bool:
+    """Whether a row with a value of a column may be left out for what another misses."""
+    strict = {features.source_columns[each.name] for each in features if strategy(each) == DROP}
+    return any(table.column(name).null_count for name in strict - {column})
 
 
 def _made_up(count: int, like: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.config.run_config import located
 from distcore.cost.estimate import estimated
 from distcore.cost.sample import Sample, sample_of
 from distcore.cost.scale import Scale
@@ -19,7 +20,7 @@ from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
 from distcore.workflow.session import Session, limited_gpus, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
-from distcore_core.errors import CacheError
+from distcore_core.errors import CacheError, ConfigError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 from distcore_torch.training.job import OPENER
@@ -62,6 +63,8 @@ def plan(
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
         try:
             return _described(session, data, scale)
+        except ConfigError as error:
+            raise located(error, session.config) from error
         finally:
             session.backend.close()
 
@@ -154,7 +157,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
         key = key_of(session, data, source, raw, given=splitter is None)
         where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
-        sizes = [(code, _size(part, session)) for code, part in parts]
+        sizes = [(code, _size(part, session, len(parts) == 1)) for code, part in parts]
         digest = source.digest()
     rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
     found = _cached_rows(session, where)
@@ -242,8 +245,10 @@ def _split_in_words(preprocessing: Any) -> str:
     return f"{split.type}{by}{shares}"
 
 
-def _size(source: Source, session: Session) -> Size:
-    """Rows of a source, and some of them, from what it knows and a few of its partitions."""
+def _size(source: Source, session: Session, alone: bool) -> Size:
+    """Rows of a source, and some of them, from what it knows and a few of its partitions; alone:
+    whether no other is fitted with it."""
+    preprocessing = session.config.preprocessing
     parts = source.partitions(SAMPLE_BYTES)
     known = source.rows()
     chosen: list[Partition] = [parts[0]] if known is not None else _spread(list(parts))
@@ -251,7 +256,9 @@ def _size(source: Source, session: Session) -> Size:
     seen = sum(table.num_rows for table in tables)
     rows = known if known is not None else round(seen / len(chosen) * len(parts))
     exact = known is not None or len(chosen) == len(parts)
-    return Size(rows, exact, sample_of(session.features, tables, rows))
+    picked = preprocessing.sample_ratio < 1 or preprocessing.sample_size is not None
+    whole = alone and len(parts) == 1 and not picked
+    return Size(rows, exact, sample_of(session.features, tables, rows, whole=whole))
 
 
 def _spread(parts: list[Partition]) -> list[Partition]:
