@@ -13,6 +13,8 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.config import document_of
 from distcore.config.overrides import override
+from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_report.compare import several, sparks
 from distcore_report.runs import find_runs, trained_seconds
@@ -256,3 +259,16 @@ def test_the_time_of_a_resumed_run_is_that_of_all_its_starts() -> None:
 def test_a_curve_in_characters() -> None:
     assert sparks([0.0, None, 1.0], 0.0, 1.0) == "▁ █"
     assert len(sparks([1.0] * 1000, 1.0, 1.0)) == 40
+
+
+@pytest.mark.parametrize(("name", "stays"), [("gd.json", True), ("step-00000001.tmp", False)])
+def test_a_stopped_run_keeps_checkpoints_that_a_trainer_names_in_its_own_way(
+    tmp_path: Path, name: str, stays: bool
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / name).write_text("{}")
+    session: Any = SimpleNamespace(directory=run, mirror=None)
+    with pytest.raises(KeyboardInterrupt), gone_if_refused(session):
+        raise KeyboardInterrupt
+    assert run.exists() == stays

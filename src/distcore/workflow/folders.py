@@ -302,7 +302,7 @@ def gone_if_refused(session: Session) -> Iterator[None]:
         yield
     except (DistcoreError, KeyboardInterrupt, SystemExit):
         with suppress(StoreError):  # nothing is removed that was not seen to be useless
-            if not any(_left_behind(session)):
+            if not any(_left_behind(session)) and not _has_checkpoints_of_others(session):
                 if session.directory is not None:
                     remove_directory(session.directory)
                 if session.mirror is not None:
@@ -363,6 +363,17 @@ def _left_behind(session: Session) -> tuple[bool, str]:
         str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix
     ]
     return (session.directory / MODEL).exists(), max(saved, key=_by_step, default="")
+
+
+def _has_checkpoints_of_others(session: Session) -> bool:
+    """Whether a trainer that names its checkpoints in its own way has left some."""
+    if session.mirror is not None:
+        found = session.mirror.store.list(f"{CHECKPOINTS}/")
+        names = [name.removeprefix(f"{CHECKPOINTS}/") for name in found]
+    else:
+        assert session.directory is not None
+        names = [each.name for each in (session.directory / CHECKPOINTS).glob("*")]
+    return any(not name.startswith(("step-", ".")) for name in names)
 
 
 def _by_step(name: str) -> tuple[int, str]:

@@ -176,7 +176,7 @@ class CacheFormat(Protocol):
 
         Args:
             target: New and empty; seekable.
-            table: Columns of float32, int32, FixedSizeList of these, or List<int32>, without nulls.
+            table: Columns of float32, int32, int8, FixedSizeList, or List<int32>, without nulls.
 
         Raises:
             OSError: As the target raised it, such as for a full disk.

@@ -168,7 +168,7 @@ class TrainResult:
     """What training gives back.
 
     model: folder that `Trainer.load` can read; written whole or not at all.
-    statistics: {"train" | "validation" | "test": {output feature: {metric: [a value an
+    statistics: {"training" | "validation" | "test": {output feature: {metric: [a value an
         evaluation]}}}, plus "combined" for the summed loss; JSON.
     best: {"epoch", "step", "value", "metric", "feature"} of the weights that were kept.
     """
