@@ -33,7 +33,7 @@ COMPILED = {
     ),
     "short floats": (
         "distcore_data.sources._floats",
-        "Arrow writes and reads them as texts, at a fifth of the speed",
+        "Arrow writes and reads them as texts, at a fifth of the speed or less",
     ),
     "sums of number columns": (
         "distcore_data.encoding._numbers",

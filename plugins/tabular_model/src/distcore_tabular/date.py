@@ -90,9 +90,8 @@ class DateFeature(TabularFeature):
     def _table(self, values: pa.Array, fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The parts of each distinct date and, behind them, `fill`: int32 [distinct + 1, 9]; and
         which of them is that of each row: int32 [n]."""
-        values = as_dictionary(values)
-        if len(values.dictionary) > len(values):  # some rows of a block have all of its dictionary
-            values = without_unused(values)
+        # Some rows of a block have all of its dictionary.
+        values = without_unused(as_dictionary(values))
         spelling = self.options.preprocessing.datetime_format
         table, read = parse(values.dictionary, spelling)
         missing = null_mask(values.dictionary)

@@ -111,13 +111,7 @@ def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     elif column.type.index_type == pa.int32():  # some rows of a block have all of its dictionary
-        column = pa.chunked_array(
-            [
-                without_unused(each) if len(each.dictionary) > len(each) else each
-                for each in column.chunks
-            ],
-            column.type,
-        )
+        column = pa.chunked_array([without_unused(each) for each in column.chunks], column.type)
     if column.num_chunks == 0:
         return np.zeros(0, np.int32), []
     column = column.unify_dictionaries()
