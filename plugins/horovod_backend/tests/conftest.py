@@ -19,7 +19,7 @@ SECONDS = 600
 
 
 class Ran:
-    """code: exit code. text: what was printed, by all."""
+    """code: exit code. text: what was printed, by all: first to stdout, then to stderr."""
 
     def __init__(self, code, text):
         self.code, self.text = code, text
@@ -42,7 +42,9 @@ def start(words, folder, **environment):
         cwd=folder,
         env=kept,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        # A pipe of its own: mpirun forwards the two without regard to what was written first, so
+        # that a line of one may end up within a line of the other.
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
@@ -77,11 +79,11 @@ def below(process):
 def finish(process, seconds=SECONDS):
     """Wait for the end; everything in its group is gone afterwards."""
     try:
-        text, _ = process.communicate(timeout=seconds)
+        text = "".join(process.communicate(timeout=seconds))
         return Ran(process.returncode, text)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        text, _ = process.communicate()
+        text = "".join(process.communicate())
         raise AssertionError(f"still running after {seconds} s:\n{text}") from None
     finally:
         try:
