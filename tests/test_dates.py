@@ -3,6 +3,7 @@ that is none."""
 
 import datetime
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,22 @@ def test_weekday_and_hour_are_learned(encoder, tmp_path):
         shown.append(distcore.load(folder).predict(path))
     assert shown[0].equals(shown[1])
     assert shown[0].num_rows == ROWS
+
+
+@pytest.mark.parametrize("kind", ["hash", "datetime"])
+def test_a_split_by_dates_is_that_of_their_texts(kind, tmp_path):
+    """The cache of a source that has times is that of one that has texts of them, to the bit."""
+    found = set()
+    pq.write_table(table(600), tmp_path / "rows.parquet")
+    csv.write_csv(table(600), tmp_path / "rows.csv")
+    for name in ("rows.parquet", "rows.csv"):
+        given = config(tmp_path / name.replace(".", "_"))
+        given["preprocessing"] = {"split": {"type": kind, "column": "when"}}
+        cache = distcore.preprocess(given, tmp_path / name, view="none")
+        files = sorted(Path(cache.where).rglob("*.parquet"))
+        assert len({each.parent.name for each in files}) == 4
+        found.add(tuple(hashlib.sha256(each.read_bytes()).hexdigest() for each in files))
+    assert len(found) == 1
 
 
 def refused(tmp_path, given, path):

@@ -1,5 +1,5 @@
-"""The optional C parts: readers of delimited text, Parquet's columns and short floats, sums and
-codes of numbers, and distinct texts; everything else about the package is in pyproject.toml.
+"""The optional C parts: readers of delimited text, Parquet's columns, short floats and dates, sums
+and codes of numbers, and distinct texts; everything else about the package is in pyproject.toml.
 
 Where no C compiler is, the package is built without them, and Arrow and numpy do the same.
 """
@@ -20,7 +20,7 @@ EXTENSIONS = [
     )
     for name in (
         *("sources._plaintext", "sources._columns", "sources._floats"),
-        *("encoding._numbers", "encoding._texts"),
+        *("encoding._dates", "encoding._numbers", "encoding._texts"),
     )
 ]
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
-from distcore_tabular import date_places, options_date
+from distcore_data.encoding import dates
+from distcore_tabular import options_date
 from distcore_tabular.date import DateFeature
 from distcore_tabular.date_texts import parse
 from distcore_tabular.options_date import DateInput
@@ -124,9 +125,9 @@ def test_what_does_not_fit_the_format_is_refused(spelling, text):
 @given(st.lists(st.datetimes(), min_size=1, max_size=20))
 def test_any_datetime_agrees_with_python(times):
     texts = [each.isoformat(" ") for each in times]
-    parts, read = parse(pa.array(texts))
+    seconds, read = parse(pa.array(texts))
     assert read.all()
-    assert parts.tolist() == [parts_of(each) for each in times]
+    assert dates.parts_of(seconds).tolist() == [parts_of(each) for each in times]
 
 
 WRITTEN = st.builds(
@@ -157,13 +158,14 @@ def nearly_dates(draw):
 @given(st.lists(st.none() | nearly_dates(), min_size=1, max_size=9), st.integers(0, 3))
 def test_the_places_of_digits_say_what_expressions_say(texts, start):
     values = pa.array(texts, pa.utf8())[start:]
-    parts, read = parse(values)
+    seconds, read = parse(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(date_places, "read", lambda texts, _: np.zeros(len(texts), bool))
+        nothing = np.zeros(len(values), np.int64), np.zeros(len(values), bool)
+        patch.setattr(dates, "seconds_of", lambda _: nothing)
         expected, as_expressions = parse(values)
     there = np.asarray(values.is_valid())
     assert (read == as_expressions)[there].all()
-    assert (parts == expected)[there].all()
+    assert (seconds == expected)[there].all()
 
 
 def test_usual_dates_are_read_without_expressions(monkeypatch):
@@ -179,9 +181,9 @@ def test_usual_dates_are_read_without_expressions(monkeypatch):
 def test_every_day_of_four_hundred_years():
     first = datetime.datetime(1899, 12, 31)
     days = [first + datetime.timedelta(number) for number in range(0, 146_400, 3)]
-    parts, read = parse(pa.array([f"{day:%Y-%m-%d}" for day in days]))
+    seconds, read = parse(pa.array([f"{day:%Y-%m-%d}" for day in days]))
     assert read.all()
-    assert parts.tolist() == [parts_of(day) for day in days]
+    assert dates.parts_of(seconds).tolist() == [parts_of(day) for day in days]
 
 
 def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
@@ -197,10 +199,42 @@ def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
         # By the clock of their own zone, which went from two to three that night.
         (pa.array([when], pa.timestamp("us")).cast(zone), when + datetime.timedelta(hours=2)),
     ):
-        read = typed(values, "category", "d", (), str)
-        made = feature()
-        metadata = made.finish(made.partial(read))
-        assert made.encode(read, metadata).to_pylist() == [parts_of(expected)]
+        for raw in ("category", "time"):
+            read = typed(values, raw, "d", (), str)
+            made = feature()
+            metadata = made.finish(made.partial(read))
+            assert made.encode(read, metadata).to_pylist() == [parts_of(expected)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.none() | st.datetimes(), min_size=1, max_size=9),
+    st.sampled_from(["s", "ms", "us"]),
+    st.integers(0, 3),
+)
+def test_times_say_what_their_texts_say(times, unit, start):
+    """A second begins when its text does, before 1970 too; statistics have the same bits."""
+    from distcore_data.sources.values import typed
+
+    values = pa.array(times, pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)[start:]
+    made = feature()
+    as_text, as_time = (typed(values, raw, "d", (), str) for raw in ("category", "time"))
+    assert as_time.type == pa.timestamp("s")
+    assert made.partial(as_time) == made.partial(as_text)
+    encoded = [made.encode(each, {"fill": MISSING}) for each in (as_text, as_time)]
+    assert encoded[0].equals(encoded[1])
+
+
+@pytest.mark.parametrize("second", [-62_135_596_801, 253_402_300_800, -(1 << 63), (1 << 63) - 1])
+def test_a_time_of_no_year_is_refused(second):
+    values = pa.array([0, None, second], pa.int64()).view(pa.timestamp("s"))
+    with pytest.raises(DataError, match=r"Column 'd': '.*' is not a date as 2024-01-31"):
+        feature().partial(values)
+
+
+def test_a_spelling_is_one_of_texts():
+    assert feature().raw == "time"
+    assert feature(datetime_format="%d.%m.%Y").raw == "category"
 
 
 def test_no_locale_changes_what_is_read():

@@ -20,7 +20,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 5
+VERSION = 6
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
@@ -60,7 +60,7 @@ class Constants:
 
     csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
         value, beside that, by kind ("number", "category", "date"). text_byte: all of it for a byte
-        of text, by format ("csv", "parquet"). distinct: a distinct value of a category or date.
+        of text, by format ("csv", "parquet"). distinct: a distinct text of a category or date.
         column: of a table. file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
     step: a training step's, by torch's threads ("1", and as many as there are by default).

@@ -12,7 +12,7 @@ from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.splitter import Splitter
-from distcore_data.features import shown
+from distcore_data.features import agreed, shown
 from distcore_data.roles import OWN, SPLITTER
 
 if TYPE_CHECKING:
@@ -237,7 +237,8 @@ def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:
     """{dataset column: how to read it} for the features and the split."""
     raw = session.features.raw()
     for column, how in (splitter.needs if splitter is not None else {}).items():
-        raw.setdefault(column, how)
+        # A splitter takes what a feature reads, but for times, which it sees as texts.
+        raw[column] = agreed(raw.get(column, how), how) or raw[column]
     return raw
 
 

@@ -19,8 +19,8 @@ __all__ = ["Feature", "FeatureBase", "FeatureNetwork", "FeatureSet"]
 class Feature(Protocol):
     """One column's type, the half that needs no torch: statistics, encoding, decoding.
 
-    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or
-        "string".
+    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings),
+        "string", or "time" (timestamp[s] where the source has times, else as "category").
     name, options: the column's name and its validated options.
 
     missing: the strategy for missing values, by Ludwig's names; "": it has none.
@@ -35,7 +35,7 @@ class Feature(Protocol):
     """
 
     name: str
-    raw: Literal["number", "category", "string"]
+    raw: Literal["number", "category", "string", "time"]
     options: Any
 
     @property

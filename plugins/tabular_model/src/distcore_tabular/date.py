@@ -4,7 +4,7 @@ inputs only."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,10 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.encoding.calendar import DAY_SECONDS, FIRST_DAY, LAST_DAY, PARTS
+from distcore_data.encoding.dates import parts_of
 from distcore_data.encoding.texts import without_unused
-from distcore_tabular.calendar import PARTS, days_of
-from distcore_tabular.columns import filled, null_mask
+from distcore_tabular.columns import filled, null_mask, plain
 from distcore_tabular.date_texts import parse
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.vocabulary import as_dictionary
@@ -44,13 +45,17 @@ class DateFeature(TabularFeature):
     """
 
     kind = "date"
-    # A text that comes again is read once.
-    raw: Literal["category"] = "category"
+    raw: Literal["category", "time"] = "time"
+
+    def __init__(self, name: str, role: str, options: Any) -> None:
+        super().__init__(name, role, options)
+        if options.preprocessing.datetime_format is not None:
+            self.raw = "category"  # which is the form of texts
 
     def partial(self, values: pa.Array) -> DateState:
         """Statistics of some rows. Raises DataError for a value that is no date."""
-        table, codes = self._table(values, np.zeros(len(PARTS), np.int32))
-        days = days_of(table)[codes[table[codes, 1] > 0]]
+        seconds, missing = self._seconds(values)
+        days = (seconds if missing is None else seconds[~missing]) // DAY_SECONDS
         starts = range(0, len(days), EXACT_ROWS)
         squares = sum(int((days[at : at + EXACT_ROWS] ** 2).sum()) for at in starts)
         return DateState(len(days), len(values) - len(days), int(days.sum()), squares)
@@ -81,29 +86,50 @@ class DateFeature(TabularFeature):
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """The parts of each date: FixedSizeList<int32>[9] [n]. Raises DataError for a value that is
         no date."""
-        table, codes = self._table(values, np.array(metadata["fill"], np.int32))
-        return pa.FixedSizeListArray.from_arrays(from_numpy(table[codes].reshape(-1)), len(PARTS))
+        seconds, missing = self._seconds(values)
+        parts = parts_of(seconds)
+        if missing is not None:
+            parts[missing] = metadata["fill"]
+        return pa.FixedSizeListArray.from_arrays(from_numpy(parts.reshape(-1)), len(PARTS))
 
     def network(self) -> DateNetwork:
         return DateNetwork(self)
 
-    def _table(self, values: pa.Array, fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The parts of each distinct date and, behind them, `fill`: int32 [distinct + 1, 9]; and
-        which of them is that of each row: int32 [n]."""
-        # Some rows of a block have all of its dictionary.
+    def _seconds(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+        """Since 1970-01-01 00:00:00, of the years 1 to 9999, int64 [n], and 0 where a date is
+        missing; which are, bool [n], or None."""
+        if pa.types.is_timestamp(values.type):
+            return self._of_times(values)
+        # Some rows of a block have all of its dictionary; a text that comes again is read once.
         values = without_unused(as_dictionary(values))
         spelling = self.options.preprocessing.datetime_format
-        table, read = parse(values.dictionary, spelling)
-        missing = null_mask(values.dictionary)
-        if missing is not None:
-            table[missing], read[missing] = fill, True
-        codes = filled(values.indices, len(table))
+        found, read = parse(values.dictionary, spelling)
+        # The last is that of null.
+        seconds, missing = np.append(found, 0), np.append(np.zeros(len(found), bool), True)
+        null = null_mask(values.dictionary)
+        if null is not None:
+            missing[:-1], seconds[:-1][null] = null, 0
+        codes = filled(values.indices, len(found))
         if not read.all():
-            bad = np.flatnonzero(~np.append(read, True)[codes])
+            bad = np.flatnonzero(~(missing | np.append(read, True))[codes])
             if len(bad):
                 text = values.dictionary[int(codes[bad[0]])].as_py()
                 raise DataError(self._refusal(text, spelling))
-        return np.concatenate([table, fill[None]]), codes
+        is_missing = missing[codes]
+        return seconds[codes], is_missing if is_missing.any() else None
+
+    def _of_times(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+        """As `_seconds`, of timestamps to the second."""
+        seconds, missing = plain(values.view(pa.int64())), null_mask(values)
+        if missing is not None:
+            seconds = np.where(missing, 0, seconds)
+        if len(seconds):
+            first, end = FIRST_DAY * DAY_SECONDS, (LAST_DAY + 1) * DAY_SECONDS
+            for at in (int(seconds.argmin()), int(seconds.argmax())):
+                if not first <= seconds[at] < end:
+                    text = values[at].cast(pa.utf8()).as_py()
+                    raise DataError(self._refusal(text, None))
+        return seconds, missing
 
     def _refusal(self, text: str, spelling: str | None) -> str:
         shown = repr(text if len(text) <= 60 else text[:59] + "…")
@@ -122,8 +148,8 @@ class DateFeature(TabularFeature):
         options = self.options.preprocessing
         if options.missing_value_strategy != "fill_with_const" or not options.fill_value:
             return [0] * len(PARTS)
-        parts, _ = parse(strings([options.fill_value]), options.datetime_format)
-        found: list[int] = parts[0].tolist()
+        seconds, _ = parse(strings([options.fill_value]), options.datetime_format)
+        found: list[int] = parts_of(seconds)[0].tolist()
         return found
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from distcore_core.contracts import JSON
-from distcore_tabular.calendar import EPOCH, PARTS
+from distcore_data.encoding.calendar import EPOCH, PARTS
 from distcore_tabular.encoders import CategoryEmbed
 from distcore_tabular.layers import fc_stack
 

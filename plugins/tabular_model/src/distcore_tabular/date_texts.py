@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
-from distcore_tabular import calendar, date_places
+from distcore_data.encoding import dates
+from distcore_data.encoding.calendar import DAY_SECONDS, MONTH_DAYS, days_of, is_leap
 from distcore_tabular.columns import filled, null_mask, plain
 
 MONTHS = (
@@ -108,20 +109,20 @@ def _check_together(seen: str) -> None:
 
 
 def parse(texts: pa.Array, spelling: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The parts of each date, and which texts are one.
+    """The seconds of each date since 1970-01-01 00:00:00, and which texts are one.
 
     Args:
         texts: utf8 [n].
         spelling: A pattern of strptime's; None: ISO 8601.
 
     Returns:
-        int32 [n, 9] as calendar.PARTS says, zeros if it is no date; bool [n].
+        int64 [n], 0 if it is no date; bool [n].
     """
-    parts, read = np.zeros((len(texts), len(calendar.PARTS)), np.int32), np.zeros(len(texts), bool)
+    seconds, read = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
     if spelling is None:
-        read = date_places.read(texts, parts)
+        seconds, read = dates.seconds_of(texts)
         if read.all():
-            return parts, read
+            return seconds, read
     trimmed = pc.utf8_trim(texts, " \t")
     for pattern in ISO if spelling is None else (pattern_of(spelling),):
         left = np.flatnonzero(~read)
@@ -131,15 +132,15 @@ def parse(texts: pa.Array, spelling: str | None = None) -> tuple[np.ndarray, np.
             found, sound = _dates(dict(zip(names, groups.flatten(), strict=True)), len(left))
             null = null_mask(groups)
             sound = sound if null is None else sound & ~null
-            parts[left[sound]], read[left[sound]] = found[sound], True
-    return parts, read
+            seconds[left[sound]], read[left[sound]] = found[sound], True
+    return seconds, read
 
 
 # ------------------------------------------------------------------ inside
 
 
 def _dates(groups: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parts of what was matched, int32 [n, 9], and whether that is a day of the calendar."""
+    """Seconds of what was matched, int64 [n], and whether that is a day of the calendar."""
 
     def number(mark: str, default: int = 0) -> np.ndarray:
         if mark not in groups:
@@ -158,10 +159,9 @@ def _dates(groups: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray, np.nd
         is_pm = filled(pc.index_in(pc.utf8_lower(groups["p"]), value_set=strings(["pm"])), -1) == 0
         hours = number("I") % 12 + np.where(is_pm, 12, 0)
     if "j" in groups:
-        months, days = _month_and_day(number("j"), calendar.is_leap(years))
-    parts, sound = calendar.of_days(years, months, days)
-    parts[:, calendar.OF_TIME] = calendar.of_times(hours, number("M"), number("S"))
-    return parts, sound
+        months, days = _month_and_day(number("j"), is_leap(years))
+    found, sound = days_of(years, months, days)
+    return DAY_SECONDS * found + 3600 * hours + 60 * number("M") + number("S"), sound
 
 
 def _month(groups: Mapping[str, pa.Array]) -> np.ndarray:
@@ -174,6 +174,6 @@ def _month(groups: Mapping[str, pa.Array]) -> np.ndarray:
 
 def _month_and_day(yeardays: np.ndarray, leap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the days of a year, counted from 1."""
-    ends = np.cumsum(calendar.MONTHS)[None, :] + (leap[:, None] & (np.arange(13) >= 2))
+    ends = np.cumsum(MONTH_DAYS)[None, :] + (leap[:, None] & (np.arange(13) >= 2))
     months = (yeardays[:, None] > ends).sum(1).clip(1, 12)
     return months, yeardays - np.take_along_axis(ends, months[:, None] - 1, 1)[:, 0]

@@ -81,7 +81,10 @@ class Data:
         That nothing changed if nothing failed, the block asks by `check_unchanged`, after the
         last row and before it commits anything."""
         from distcore_data.sources.registry import open_source
+        from distcore_data.sources.times import settled
 
+        if self.dataset is None:
+            raw = settled(raw, {}, ())  # one set may have times, and another one texts of them
         made: list[Source] = []
         with ExitStack() as stack:
             scratch = stack.enter_context(temporary_folder("source"))

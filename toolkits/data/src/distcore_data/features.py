@@ -23,6 +23,13 @@ OWN = ("name", "type", "column")
 """What a feature's section says of the feature itself; the rest are options of its type."""
 
 
+def agreed(one: str, other: str) -> str | None:
+    """How a column is read (`Feature.raw`) that two ask for; None if it cannot be for both."""
+    if one == other:
+        return one
+    return "category" if {one, other} == {"category", "time"} else None
+
+
 @dataclass(frozen=True)
 class Features:
     """A `contracts.FeatureSet`. Before preprocessing, `metadata` and `columns` are empty.
@@ -118,7 +125,8 @@ class Features:
             *(self.outputs if "output" in roles else ()),
         ):
             column = self.source_columns[feature.name]
-            if wanted.setdefault(column, feature.raw) != feature.raw:
+            read = agreed(wanted.get(column, feature.raw), feature.raw)
+            if read is None:
                 raise ConfigError(
                     [
                         ConfigIssue(
@@ -130,6 +138,7 @@ class Features:
                         )
                     ]
                 )
+            wanted[column] = read
         return wanted
 
     @classmethod

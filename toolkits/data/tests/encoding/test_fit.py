@@ -453,8 +453,9 @@ def test_the_calls_of_one_more_column_do_not_grow_with_their_number(tmp_path):
         return calls(lambda: build(tmp_path / f"{columns}", table, features))
 
     of(1)  # what is looked up once a process
-    few, more, most = of(10), of(20), of(420)
-    assert (most - more) / 400 <= 1.05 * (more - few) / 10
+    # Far enough apart that a few calls more, such as those of the collector of garbage, are nothing.
+    few, more, most = of(10), of(110), of(510)
+    assert (most - more) / 400 <= 1.05 * (more - few) / 100
 
 
 def test_reading_fitting_and_writing_import_neither_pandas_nor_torch(tmp_path):

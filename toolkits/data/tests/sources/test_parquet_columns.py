@@ -29,7 +29,7 @@ from distcore_data.sources.registry import open_source
 pytestmark = pytest.mark.skipif(
     parquet_columns.compiled is None, reason="distcore was installed without a C compiler"
 )
-NAMES = ("number", "few", "whole", "text", "label", "short", "count")
+NAMES = ("number", "few", "whole", "text", "label", "short", "count", "day", "time", "zoned")
 ANY_PAGES = st.fixed_dictionaries(
     {
         "compression": st.sampled_from(["snappy", "none"]),
@@ -67,6 +67,9 @@ def table(rows, seed, missing, nullable=True):
         "label": pa.array([f"v{each}" for each in dice.integers(0, 40, rows)], pa.utf8()),
         "short": pa.array(dice.standard_normal(rows).astype(np.float32)),
         "count": pa.array(dice.integers(-9, 1 << dice.integers(1, 20), rows).astype(np.int32)),
+        "day": pa.array(dice.integers(-(10**4), 10**4, rows).astype(np.int32)).view(pa.date32()),
+        "time": pa.array(dice.integers(-(10**15), 10**15, rows)).view(pa.timestamp("us")),
+        "zoned": pa.array(dice.integers(-9, 9, rows)).view(pa.timestamp("ms", "Asia/Tokyo")),
     }
     gone = pa.array(
         np.arange(rows) >= rows // 3 if missing > 1 else dice.random(rows) < missing, pa.bool_()
@@ -126,13 +129,17 @@ def both(path, names=NAMES, dictionaries=("label",), group=0):
 
 
 def plain(found):
-    """Without its dictionaries."""
-    return {
-        name: (
-            column.cast(pa.utf8()) if pa.types.is_dictionary(column.type) else column
-        ).to_pylist()
-        for name, column in zip(found.column_names, found.columns, strict=True)
-    }
+    """Without its dictionaries, and with days and times of years that Python has not."""
+
+    def values(column):
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column = column.cast(pa.utf8())
+        elif pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+            column = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        return column.to_pylist()
+
+    return dict(zip(found.column_names, map(values, found.columns), strict=True))
 
 
 @settings(max_examples=150, deadline=None)
@@ -328,9 +335,10 @@ def test_other_columns_and_files_are_left_to_arrow(tmp_path):
         "positive": pa.array([1, 2, None], pa.uint32()),
         "large": pa.array(["a", None, "b"], pa.large_utf8()),
         "truth": pa.array([True, None, False]),
-        "day": pa.array([1, 2, None], pa.date32()),
+        "time": pa.array([1, 2, None], pa.timestamp("us")),  # of 96 bits, as Spark writes them
+        "clock": pa.array([1, 2, None], pa.time64("us")),
     }
-    pq.write_table(pa.table({**others, "x": numbers}), path)
+    pq.write_table(pa.table({**others, "x": numbers}), path, use_deprecated_int96_timestamps=True)
     names = (*others, "x")
     ours, arrows, taken = both(path, names, ())
     assert taken == {"x"}

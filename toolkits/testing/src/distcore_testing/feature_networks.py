@@ -265,7 +265,7 @@ def check_decoded(
         again = decoded.cast(pa.float64())
     else:
         again = pa.array([None if each is None else str(each) for each in plain], pa.string())
-        again = again.dictionary_encode() if feature.raw == "category" else again
+        again = again.dictionary_encode() if feature.raw in ("category", "time") else again
     encoded = encoded_or_refused(feature, again, metadata)
     if encoded is not None:
         reach = 1e-4 * max(1.0, float(np.std(codes.astype(float))))

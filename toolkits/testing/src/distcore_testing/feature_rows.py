@@ -19,8 +19,15 @@ UNSEEN: Mapping[str, pa.Array] = {
     "number": pa.array([1e6, -1e6, 0.0, -0.0, 3.5, 1e300, -1e300]),
     "category": pa.array(["never seen", "Über-1", " ", "0", "nan", "x" * 5000]).dictionary_encode(),
     "string": pa.array(["never seen before", "", "  ", "ß€😀", "a" * 5000, "one,two one"]),
+    "time": pa.array(["never seen", "2024-02-30", " ", "2031-01-01 25:00"]).dictionary_encode(),
 }
 """For each way of reading a column, what `FeatureSuite.unseen` gives."""
+
+TIMES = (
+    *("2024-02-29 12:30:45", "1969-12-31 23:59:59", None, "1970-01-01 00:00:00"),
+    *("0001-01-01 00:00:00", "9999-12-31 23:59:59", "2024-02-29 12:30:45", None),
+)
+"""What a column may have that is read as times."""
 
 CHILD = """
 import base64, json, sys

@@ -18,6 +18,7 @@ from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
 from distcore_testing.feature_networks import NetworkChecks
 from distcore_testing.feature_rows import (
+    TIMES,
     UNSEEN,
     as_json,
     check_codes,
@@ -32,6 +33,7 @@ RAW = {
     "number": pa.types.is_float64,
     "category": pa.types.is_dictionary,
     "string": pa.types.is_string,
+    "time": lambda kind: pa.types.is_dictionary(kind) or kind == pa.timestamp("s"),
 }
 """What a source gives for each way of reading a column."""
 
@@ -152,7 +154,7 @@ class FeatureSuite(NetworkChecks):
     ) -> None:
         """Codes of a source's dictionary mean nothing, and it may hold values of no row."""
         values = self.values()
-        if feature.raw != "category":
+        if feature.raw not in ("category", "time"):
             pytest.skip("the column is not read as a dictionary")
         metadata = self.fitted(feature)
         told = feature.encode(values, metadata).to_pylist()
@@ -163,6 +165,18 @@ class FeatureSuite(NetworkChecks):
         assert as_json(feature.finish(merged(feature, parts))) == as_json(metadata)
         codes = [code for part in parts for code in feature.encode(part, metadata).to_pylist()]
         assert codes == told
+
+    def test_times_are_what_their_texts_are(self, feature: Feature) -> None:
+        """One column comes from a source that has times, and from one that has texts of them."""
+        if feature.raw != "time":
+            pytest.skip("the column is not read as times")
+        times = pa.array(TIMES).cast(pa.timestamp("s"))
+        texts = pa.array(TIMES).dictionary_encode()
+        metadata = feature.finish(feature.partial(texts))
+        assert as_json(feature.finish(feature.partial(times))) == as_json(metadata)
+        told = feature.encode(texts, metadata).to_pylist()
+        for start in range(4):
+            assert feature.encode(times.slice(start), metadata).to_pylist() == told[start:]
 
     # -------------------------------------------------------------- whatever a column may hold
 

@@ -56,7 +56,7 @@ class OfFeature:
         """Of the type's column."""
         found = VALUES[self.type]()
         feature: Any = Plugins().make(FEATURE, self.type, {}, column="column", role=self.role)
-        return found.dictionary_encode() if feature.raw == "category" else found
+        return found.dictionary_encode() if feature.raw in ("category", "time") else found
 
     def given(self) -> JSON:
         """The feature's options."""

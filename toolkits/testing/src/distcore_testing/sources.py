@@ -98,6 +98,16 @@ class SourceSuite:
                 batch.validate(full=True)
             source.close()
 
+    def test_a_column_without_times_that_is_asked_for_as_such_is_a_category(
+        self, place: str | Path
+    ) -> None:
+        """A feature of dates reads texts of them."""
+        found, wanted = (self.open(place, {"name": raw}) for raw in ("time", "category"))
+        for one, other in zip(found.partitions(5000), wanted.partitions(5000), strict=True):
+            assert one.read().equals(other.read())
+        found.close()
+        wanted.close()
+
     def test_partitions_are_read_anywhere_in_any_order_at_once(self, place: str | Path) -> None:
         """They pickle: other processes read them; threads read beside each other."""
         source = self.open(place)

@@ -27,6 +27,7 @@ from distcore_data.sources.encoding import as_utf8, refuse_binary
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tiles import whole_rows
+from distcore_data.sources.times import settled
 from distcore_data.sources.unpacking import unpacked
 from distcore_data.sources.values import TYPES, finite, typed
 
@@ -146,7 +147,7 @@ class DelimitedSource(FileSource):
         self.files = [original]
         packed = str(prepared.path) != original.path
         self._read = DataFile.at(prepared.path, prepared.shown) if packed else original
-        self._raw = tuple(raw.items())
+        self._raw = tuple(settled(raw, {}, ()).items())
         self._options = options
         self._place = place
         self._scanned: ranges.Scan | None = None

@@ -29,7 +29,7 @@ from distcore_data.sources.tables import (
     timestamp_columns,
     typed_batch,
 )
-from distcore_data.sources.times import finest, unit_of
+from distcore_data.sources.times import finest, settled, unit_of
 
 KEPT_BATCHES = 4
 """Record batches that are kept for the next of their slices, in a process."""
@@ -143,6 +143,7 @@ class FeatherSource(FileSource):
         require_columns(shown, reader.schema.names, raw)
         types = {name: reader.schema.field(name).type for name in raw}
         require_readable(shown, types, raw)
+        raw = settled(raw, types, null_values)
         self.files, self._raw, self._null_values = [original], tuple(raw.items()), null_values
         self._read = original if str(path) == original.path else DataFile.at(path, shown)
         self._place = place

@@ -75,7 +75,7 @@ class TableFormat:
 
         Args:
             given: The file, and what the user said of it.
-            raw: {column: "number", "category" or "string"}.
+            raw: {column: "number", "category", "string" or "time"}.
 
         Raises:
             DataError: As `table`, and if the file changes meanwhile.

@@ -31,6 +31,7 @@ from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
 from distcore_data.sources.tiles import whole_rows
+from distcore_data.sources.times import settled
 from distcore_data.threads import processors
 
 DEEPEST = 256
@@ -218,7 +219,8 @@ class JsonSource(FileSource):
         shown = original.shown
         self.files, self._place = [original], place
         self._read = original if str(path) == original.path else DataFile.at(path, shown)
-        self._raw, self._null_values = tuple(raw.items()), null_values
+        # Times are texts here: those that JSON has are what a reader takes for one.
+        self._raw, self._null_values = tuple(settled(raw, {}, ()).items()), null_values
         self._start = text_start(path, shown)
         types = column_types(self._read, self._start)
         require_columns(shown, list(types), raw)

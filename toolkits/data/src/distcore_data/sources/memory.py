@@ -18,7 +18,7 @@ from distcore_data.sources.tables import (
     timestamp_columns,
     typed_batch,
 )
-from distcore_data.sources.times import unit_of
+from distcore_data.sources.times import settled, unit_of
 
 SHOWN = "the dataset in memory"
 
@@ -180,6 +180,7 @@ class FrameSource(SourceBase):
         require_readable(shown, types, raw)
         if not table.num_rows:
             raise DataError(f"{shown}: it has no rows. Give a dataset with at least one row.")
+        raw = settled(raw, types, null_values)
         self._table = table.select(list(raw))
         self._raw, self._null_values, self._shown = tuple(raw.items()), null_values, shown
         self._units = {name: unit_of(table.column(name)) for name in timestamp_columns(types, raw)}

@@ -41,7 +41,7 @@ from distcore_data.sources.tables import (
     slices,
     timestamp_columns,
 )
-from distcore_data.sources.times import finest, unit_of
+from distcore_data.sources.times import finest, settled, unit_of
 from distcore_data.sources.values import is_text
 from distcore_data.threads import processors, run_all
 
@@ -51,8 +51,8 @@ MOST_JOINED = 256
 MOST_COLUMN_BYTES = 16 << 20
 """Of a column that is decoded whole. Of a larger one some rows are in memory at a time."""
 
-ROW_BYTES = {"number": 8, "category": 4, "string": 4}
-"""Of a decoded value: a double, a code, and an offset beside the text."""
+ROW_BYTES = {"number": 8, "category": 4, "string": 4, "time": 8}
+"""Of a decoded value: a double, a code, an offset beside the text, and seconds."""
 
 
 class _Group(NamedTuple):
@@ -174,6 +174,8 @@ class ParquetSource(FileSource):
         require_columns(name, schema.names, self._raw)
         types = {column: schema.field(column).type for column in self._raw}
         require_readable(name, types, self._raw)
+        if not self._types:  # of the first file, which the others are like
+            self._raw = settled(self._raw, types, self._null_values)
         for column, raw in self._raw.items():
             before = self._types.setdefault(column, types[column])
             if raw != "number" and not _alike(before, types[column]):

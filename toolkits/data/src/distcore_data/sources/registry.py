@@ -75,7 +75,7 @@ def open_source(
 
     Args:
         dataset: A path, a URL or a frame, as above.
-        raw: The columns: name → "number", "category" or "string".
+        raw: The columns: name → "number", "category", "string" or "time".
         format: A member of the role `sources`, or Ludwig's word for one; None: by name and content.
         scratch: Folder for what must be downloaded or unpacked; None: the system's.
         options: How delimited text is written, and which spellings are missing values.
@@ -84,7 +84,8 @@ def open_source(
 
     Returns:
         A source whose batches hold these columns in this order, as float64,
-        dictionary<int32, utf8> or utf8, null if a value is missing. `close` removes what was made
+        dictionary<int32, utf8> or utf8, null if a value is missing; "time" gives timestamp[s] where
+        the format has times, and else what "category" gives. `close` removes what was made
         in scratch.
 
     Raises:

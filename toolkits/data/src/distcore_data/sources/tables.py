@@ -75,11 +75,11 @@ def typed_batch(
 
 
 def timestamp_columns(types: Mapping[str, pa.DataType], raw: Mapping[str, str]) -> list[str]:
-    """Declared columns that hold timestamps: their text depends on the whole column."""
+    """Declared columns of timestamps that are read as text, which depends on the whole column."""
     found = []
-    for name in raw:
+    for name, kind in raw.items():
         type_ = types[name].value_type if pt.is_dictionary(types[name]) else types[name]
-        if pt.is_timestamp(type_):
+        if pt.is_timestamp(type_) and kind != "time":
             found.append(name)
     return found
 

@@ -1,4 +1,4 @@
-"""Dates and times as pandas writes them to csv.
+"""Dates and times as pandas writes them to csv, or to the second.
 
 pandas chooses one format for a whole column of timestamps: only the date if every value is
 midnight, else as many digits of a second as the finest value needs. So the unit is found over the
@@ -8,7 +8,8 @@ fraction, or six digits, or nine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,51 @@ import pyarrow.types as pt
 
 UNITS = ("date", "s", "ms", "us", "ns")
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+MOMENT = pa.timestamp("s")
+"""What a column is read as whose feature asks for times, if it has some."""
+
+WRITTEN = re.compile(r"-?\d+-\d\d-\d\d")
+"""How the text of a day or a timestamp begins."""
+
+
+def settled(
+    raw: Mapping[str, str], types: Mapping[str, pa.DataType], null_values: Iterable[str]
+) -> dict[str, str]:
+    """How to read each column, if a source has these types: what may be read as times is, unless it
+    has none, has them by a clock of somewhere, or a null spelling is the text of one."""
+    may_be_null = any(map(WRITTEN.match, null_values))
+
+    def is_read(name: str) -> bool:
+        type_ = types.get(name, pa.null())
+        has_times = pt.is_date32(type_) or (pt.is_timestamp(type_) and type_.tz is None)
+        return has_times and not may_be_null
+
+    return {
+        name: "category" if kind == "time" and not is_read(name) else kind
+        for name, kind in raw.items()
+    }
+
+
+def to_the_second(values: pa.Array) -> pa.Array:
+    """Days and timestamps as timestamp[s], by the clock that their text would have; what is within
+    a second is left out."""
+    type_ = values.type
+    if pt.is_null(type_) or not len(values):
+        return pa.nulls(len(values), MOMENT)
+    if pt.is_dictionary(type_):
+        return to_the_second(values.dictionary_decode())
+    if pt.is_date(type_):
+        return values.cast(pa.date32()).cast(MOMENT)
+    if type_.tz is not None:
+        return to_the_second(pc.local_timestamp(values))
+    if type_ == MOMENT:
+        return values
+    ticks = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values)]
+    valid = values.is_valid().buffers()[1] if values.null_count else None
+    seconds = pa.py_buffer(ticks // PER_SECOND[type_.unit])  # rounds down, also before 1970
+    return pa.Array.from_buffers(MOMENT, len(values), [valid, seconds], values.null_count)
 
 
 def finest(units: Iterable[str]) -> str:

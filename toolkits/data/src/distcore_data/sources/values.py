@@ -22,9 +22,9 @@ from distcore_data.arrow import flags, strings, to_numpy
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, without_unused
 from distcore_data.sources.shortest import doubles, float_texts
-from distcore_data.sources.times import time_text, timestamp_text
+from distcore_data.sources.times import MOMENT, time_text, timestamp_text, to_the_second
 
-Raw = Literal["number", "category", "string"]
+Raw = Literal["number", "category", "string", "time"]
 Place = Callable[[int], str]
 """Row of the array → where that is, such as `data.csv, line 12`."""
 
@@ -32,6 +32,7 @@ TYPES: dict[str, pa.DataType] = {
     "number": pa.float64(),
     "category": pa.dictionary(pa.int32(), pa.utf8()),
     "string": pa.utf8(),
+    "time": MOMENT,
 }
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 BLANKS = " \t"
@@ -61,11 +62,12 @@ def typed(
     place: Place,
     unit: str | None = None,
 ) -> pa.Array:
-    """The column as float64, dictionary<int32, utf8> or utf8, with nulls if values are missing.
+    """The column as float64, dictionary<int32, utf8>, utf8 or timestamp[s], with nulls if values
+    are missing.
 
-    Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises
-    DataError naming place and column for the first value that is not a number or is infinite, if a
-    number is asked for.
+    Every value of a dictionary occurs in the rows. raw: as `times.settled` says. unit: see
+    `times.timestamp_text`. Raises DataError naming place and column for the first value that is not
+    a number or is infinite, if a number is asked for.
     """
     if isinstance(values, pa.ChunkedArray):
         # Combining copies even if there is but one chunk.
@@ -74,6 +76,8 @@ def typed(
             values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
     if raw == "number":
         return _checked_numbers(values, column, null_values, place)
+    if raw == "time":
+        return to_the_second(values)
     if raw == "category":
         return _categories(values, null_values, unit)
     return _strings(values, null_values, unit)

@@ -1,0 +1,6 @@
+from typing import Any
+
+def seconds(
+    offsets: Any, data: Any, first: int, count: int, target: Any, found: Any, /
+) -> None: ...
+def parts(seconds: Any, target: Any, /) -> bool: ...
