@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_tabular.columns import filled, null_mask, plain, truths
+from distcore_tabular.columns import filled, null_mask, plain
 
 
 @given(
@@ -23,12 +22,6 @@ def test_nulls_of_a_slice(values, start, stop) -> None:
     ]
     assert filled(array, 9).tolist() == [9 if value is None else value for value in wanted]
     assert filled(array, 9).dtype == np.int32
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
-def test_truths(count: int) -> None:
-    values = np.random.default_rng(count).random(count) < 0.5
-    assert truths(values).equals(pa.array(values, pa.bool_()))
 
 
 def test_plain_shares_memory() -> None:

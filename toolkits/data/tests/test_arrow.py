@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy
+from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy, truths
 
 
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=str)
@@ -51,3 +51,9 @@ def test_pandas_is_not_imported():
         "to_numpy(from_numpy(np.arange(3))); assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
+def test_truths(count):
+    values = np.random.default_rng(count).random(count) < 0.5
+    assert truths(values).equals(pa.array(values, pa.bool_()))

@@ -1,5 +1,4 @@
-"""Arrow columns as numpy vectors with their nulls apart, and truth values as Arrow; none imports
-pandas.
+"""Arrow columns as numpy vectors with their nulls apart; none imports pandas.
 
 `pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see
 distcore_data.arrow).
@@ -34,9 +33,3 @@ def filled(values: pa.Array, fill: int) -> np.ndarray:
     """The numbers [n], `fill` if a row is null."""
     null, numbers = null_mask(values), plain(values)
     return numbers if null is None else np.where(null, np.array(fill, numbers.dtype), numbers)
-
-
-def truths(values: np.ndarray) -> pa.Array:
-    """A bool vector as Arrow booleans [n]."""
-    bits = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])

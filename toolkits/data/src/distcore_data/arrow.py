@@ -96,6 +96,12 @@ def to_numpy(array: pa.Array) -> np.ndarray:
     return np.frombuffer(buffer, TYPES[array.type])[array.offset : array.offset + len(array)]
 
 
+def truths(values: np.ndarray) -> pa.Array:
+    """A bool vector as Arrow booleans [n]."""
+    bits = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+
+
 def flags(array: pa.Array) -> np.ndarray:
     """Arrow's booleans as a bool vector [n]; null is False."""
     if not len(array):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distcore_data.arrow import from_numpy
 from distcore_data.sources import shortest
-from distcore_data.sources.shortest import doubles
+from distcore_data.sources.shortest import doubles, float_texts
 
 BLOCK = 1 << 22
 """Floats that are compared at once."""
@@ -122,3 +122,31 @@ def test_every_float32_that_compiled_code_finds() -> None:
         bits = np.arange(start, min(start + BLOCK, last), dtype=np.uint32)
         values = from_numpy(bits.view(np.float32))
         assert_same(doubles(values), read_as_text(values))
+
+
+def assert_python_spells(values: pa.Array) -> None:
+    plain = values.to_numpy(zero_copy_only=False)
+    missing = np.isnan(plain) | np.asarray(values.is_null())
+    texts = plain.astype(str).tolist()
+    wanted = [None if gone else text for text, gone in zip(texts, missing, strict=True)]
+    assert float_texts(values).to_pylist() == wanted
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_floats_as_texts_are_spelled_as_python_does(kind: type) -> None:
+    """Where exponents begin, whole numbers, and any bits; by pieces, with nulls and without."""
+    dice = np.random.default_rng(7)
+    powers = np.array([f"{sign}1e{power}" for sign in ("", "-") for power in range(-30, 31)])
+    usual = dice.standard_normal(3000) * 10.0 ** dice.integers(-8, 20, 3000)
+    words = {2: np.uint16, 4: np.uint32, 8: np.uint64}[np.dtype(kind).itemsize]
+    bits = dice.integers(0, np.iinfo(words).max, 3000, dtype=words).view(kind)
+    with np.errstate(over="ignore"):
+        few = [powers.astype(kind), np.array([0.0, -0.0, np.nan, np.inf, -np.inf], kind)]
+        found = [each for one in few for each in (one, np.nextafter(one, kind(9)))]
+        found += [usual.astype(kind), usual.round().astype(kind), bits]
+    plain = np.concatenate(found)
+    values = pa.array(plain, mask=dice.random(len(plain)) < 0.1)
+    for start in (0, 3):
+        assert_python_spells(values[start:])
+        assert_python_spells(pa.array(plain)[start:])
+    assert_python_spells(pa.array([], values.type))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from distcore_data.arrow import from_numpy, to_numpy
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,6 +31,9 @@ EXACT = 1 << 53
 rounded once."""
 
 LARGEST_SCALE = 22
+
+USUAL = {pa.float64(): (1e-4, 1e10), pa.float32(): (1e-3, 1e6)}
+"""Between these neither Python nor Arrow writes a float with an exponent."""
 
 
 def doubles(values: pa.Array) -> pa.Array:
@@ -51,9 +55,26 @@ def doubles(values: pa.Array) -> pa.Array:
 def float_texts(values: pa.Array) -> pa.Array:
     """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is
     missing."""
-    plain = values.to_numpy(zero_copy_only=False)
-    missing = np.isnan(plain) | np.asarray(values.is_null())
-    return pa.array(plain.astype(str), pa.utf8(), mask=missing)
+    plain = _words(values, values.type.to_pandas_dtype())
+    is_null = truths(np.isnan(plain))
+    if values.null_count:
+        is_null = pc.or_(is_null, values.is_null())
+    usual = USUAL.get(values.type)
+    if usual is None:
+        texts = strings(plain.astype(str).tolist())
+    else:
+        # Arrow writes them five times as fast, but for the ".0" of whole numbers.
+        size = np.abs(plain)
+        odd = ~((size >= usual[0]) & (size < usual[1]) | (size == 0))
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            is_whole = plain == np.floor(plain)
+        endings = strings(["", ".0"]).take(from_numpy(is_whole.astype(np.int8)))
+        nothing = strings([""])[0]
+        texts = pc.binary_join_element_wise(values.cast(pa.utf8()), endings, nothing)
+        if odd.any():
+            others = strings(plain[odd].astype(str).tolist())
+            texts = pc.replace_with_mask(texts, truths(odd), others)
+    return pc.if_else(is_null, pa.nulls(1, pa.utf8())[0], texts)
 
 
 # ------------------------------------------------------------------ inside
@@ -82,7 +103,9 @@ def _of_float32(values: pa.Array) -> np.ndarray | None:
 def _of_float16() -> np.ndarray:
     """float64 [65536], by their bits."""
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    found: np.ndarray = _read_again(pa.array(every)).to_numpy(zero_copy_only=False)
+    array = pa.Array.from_buffers(pa.float16(), len(every), [None, pa.py_buffer(every)])
+    read = _read_again(array)
+    found = np.where(flags(read.is_null()), np.nan, np.frombuffer(read.buffers()[1]))
     return found
 
 

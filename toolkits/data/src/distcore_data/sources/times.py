@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from distcore_data.arrow import from_numpy, strings, to_numpy, truths
+
 UNITS = ("date", "s", "ms", "us", "ns")
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -59,7 +61,7 @@ def to_the_second(values: pa.Array) -> pa.Array:
         return to_the_second(pc.local_timestamp(values))
     if type_ == MOMENT:
         return values
-    ticks = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values)]
+    ticks = _plain(values)
     valid = values.is_valid().buffers()[1] if values.null_count else None
     seconds = pa.py_buffer(ticks // PER_SECOND[type_.unit])  # rounds down, also before 1970
     return pa.Array.from_buffers(MOMENT, len(values), [valid, seconds], values.null_count)
@@ -72,8 +74,10 @@ def finest(units: Iterable[str]) -> str:
 
 def unit_of(values: pa.Array | pa.ChunkedArray) -> str:
     """The coarsest of UNITS that writes these timestamps without loss."""
+    if isinstance(values, pa.ChunkedArray):
+        return finest(map(unit_of, values.chunks))
     type_ = values.type.value_type if pt.is_dictionary(values.type) else values.type
-    ticks = np.asarray(values.cast(type_).drop_null().cast(pa.int64()))
+    ticks = to_numpy(values.cast(type_).drop_null().view(pa.int64()))
     per_second = PER_SECOND[type_.unit]
     if type_.tz is None and not (ticks % (86_400 * per_second)).any():
         return "date"
@@ -95,21 +99,22 @@ def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
         return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
     local = pc.local_timestamp(values)
     text = _by_itself(local)
-    utc = values.cast(pa.int64())
-    seconds = pc.divide(pc.subtract(local.cast(pa.int64()), utc), PER_SECOND[values.type.unit])
+    ahead = pc.subtract(local.cast(pa.int64()), values.cast(pa.int64()))
+    per_second = from_numpy(np.array([PER_SECOND[values.type.unit]]))[0]
+    seconds = pc.divide(ahead, per_second)
     offsets = seconds.dictionary_encode()
-    spelled = pa.array([_offset(each) for each in offsets.dictionary.to_pylist()], pa.utf8())
-    return pc.binary_join_element_wise(text, spelled.take(offsets.indices), "")
+    spelled = strings([_offset(each) for each in offsets.dictionary.to_pylist()])
+    return pc.binary_join_element_wise(text, spelled.take(offsets.indices), strings([""])[0])
 
 
 def _by_itself(local: pa.Array) -> pa.Array:
     """Each timestamp with no digits of a second, six or nine, as few as it needs."""
-    ticks = np.asarray(local.cast(pa.int64()).fill_null(0))
+    ticks = _plain(local)
     per_second = PER_SECOND[local.type.unit]
     text = local.cast(pa.timestamp("ns" if local.type.unit == "ns" else "us")).cast(pa.utf8())
     if local.type.unit == "ns":
-        text = pc.if_else(pa.array(ticks % 1000 == 0), pc.utf8_slice_codeunits(text, 0, -3), text)
-    return pc.if_else(pa.array(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, 19), text)
+        text = pc.if_else(truths(ticks % 1000 == 0), pc.utf8_slice_codeunits(text, 0, -3), text)
+    return pc.if_else(truths(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, 19), text)
 
 
 def time_text(values: pa.Array) -> pa.Array:
@@ -118,6 +123,13 @@ def time_text(values: pa.Array) -> pa.Array:
     return pc.replace_substring(
         values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", ""
     )
+
+
+def _plain(values: pa.Array) -> np.ndarray:
+    """The ticks of timestamps, int64 [n]; under a null anything may lie."""
+    if not len(values):
+        return np.zeros(0, np.int64)
+    return np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values)]
 
 
 def _offset(seconds: int) -> str:

@@ -219,7 +219,7 @@ def _texts(values: pa.Array, unit: str | None) -> pa.Array:
     if is_text(type_):
         return values.cast(pa.utf8())
     if pt.is_boolean(type_):
-        return pc.if_else(values, "True", "False")
+        return strings(["False", "True"]).take(values.cast(pa.int8()))
     if pt.is_floating(type_):
         return float_texts(values)
     if pt.is_timestamp(type_):
