@@ -161,14 +161,15 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
     try:
         return trimmed.cast(pa.float64()), None
     except pa.ArrowInvalid:
-        pass  # some texts are not numbers: look at each
-    is_number = pc.match_substring_regex(trimmed, NUMBER, ignore_case=True)
-    lower = pc.utf8_lower(trimmed)
-    is_true, is_false = pc.equal(lower, "true"), pc.equal(lower, "false")
-    numbers = pc.if_else(is_number, trimmed, _null(pa.utf8())).cast(pa.float64())
-    numbers = pc.if_else(is_true, 1.0, pc.if_else(is_false, 0.0, numbers))
-    bad = pc.invert(pc.or_(is_number, pc.or_(is_true, is_false)))
-    return numbers, flags(bad)
+        pass  # some texts are not numbers: look at each that there is
+    found = dictionary_encode(trimmed)
+    texts = found.dictionary
+    is_number = pc.match_substring_regex(texts, NUMBER, ignore_case=True)
+    numbers = pc.if_else(is_number, texts, _null(pa.utf8())).cast(pa.float64())
+    places = pc.index_in(pc.utf8_lower(texts), value_set=strings(["false", "true"]))
+    numbers = pc.coalesce(numbers, places.cast(pa.float64()))
+    bad = flags(pc.and_(pc.invert(is_number), places.is_null()))
+    return numbers.take(found.indices), _take_mask(bad, found.indices)
 
 
 # ------------------------------------------------------------------ categories and strings
