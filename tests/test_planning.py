@@ -205,6 +205,63 @@ def test_what_the_run_would_refuse_the_plan_refuses(folder):
         distcore.plan(config(folder))
 
 
+@pytest.mark.parametrize("metric", [{"validation_metric": "accurac"}, {"validation_field": "x"}])
+def test_a_metric_that_is_not_there_is_refused_in_the_run_s_words(folder, metric):
+    asked = config(folder, trainer={"epochs": 1, **metric})
+    with pytest.raises(ConfigError) as planned:
+        distcore.plan(asked, data.table())
+    with pytest.raises(ConfigError) as run:
+        distcore.train(asked, data.table(), output_directory=folder / "results")
+    assert str(planned.value) == str(run.value)
+    distcore.preprocess(config(folder), data.table())
+    with pytest.raises(ConfigError):
+        distcore.plan(asked, data.table())
+
+
+def test_devices_that_are_not_there_are_refused(folder, monkeypatch):
+    monkeypatch.setattr("distcore_local.backend.gpus", lambda: 0)
+    with pytest.raises(UserError, match="--gpus 0: only 0 of these 1"):
+        distcore.plan(config(folder), data.table(), gpus="0")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    asked = config(folder)
+    asked["backend"]["trainer"] = {"type": "local", "use_gpu": True}
+    with pytest.raises(UserError, match="torch sees no GPU here"):
+        distcore.plan(asked, data.table())
+
+
+def weighted(folder, **weights):
+    loss = {"type": "softmax_cross_entropy", "class_weights": weights}
+    return config(folder, output_features=[{"name": "k", "type": "category", "loss": loss}])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def doubts(planned):
+    return [each for each in planned["notes"] if "looked at" in each]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_weights_that_fit_no_data_are_refused_whatever_the_partitions(folder, form, monkeypatch):
+    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 20_000)
+    path = folder / f"parts.{form}"
+    if form == "csv":
+        pa.csv.write_csv(data.table(), path)
+    else:
+        pa.parquet.write_table(data.table(), path, row_group_size=300)
+    assert not doubts(distcore.plan(weighted(folder, low=1, mid=2, high=3), path))
+    with pytest.raises(ConfigError, match="has none for"):
+        distcore.plan(weighted(folder, low=1, middle=2, high=3), path)
+
+
+def test_what_other_rows_may_mend_is_told(folder, monkeypatch):
+    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 5_000)
+    path = str(folder / "data.csv")
+    [told] = doubts(distcore.plan(weighted(folder, low=1, middle=2, high=3), path))
+    assert "class_weights: has none for ['mid']" in told
+    fits = config(folder, trainer={"validation_metric": "f"})
+    [told] = doubts(distcore.plan(fits, path))
+    assert "no output feature has a metric 'f'" in told
+
+
 def test_the_command(folder, capsys):
     (folder / "config.json").write_text(json.dumps(config(folder)))
     words = ["plan", "--config", str(folder / "config.json"), "--dataset", str(folder / "data.csv")]

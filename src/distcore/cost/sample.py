@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON
-from distcore_core.errors import ConfigError, DataError
+from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy
 from distcore_data.encoding.missing import DROP, strategy
 
@@ -36,6 +36,8 @@ class Sample:
     distinct: {feature: about how many distinct values the dataset has}, likewise.
     features, encoded: fitted to these rows, and the first of them encoded; None if they cannot be
         fitted by themselves (no value, one class).
+    whole: whether these are all rows that will be fitted.
+    doubts: why the config does not fit these rows, if other rows may still make it fit.
     """
 
     rows: int
@@ -44,6 +46,8 @@ class Sample:
     distinct: dict[str, float]
     features: Features | None
     encoded: pa.RecordBatch | None
+    whole: bool = False
+    doubts: tuple[ConfigIssue, ...] = ()
 
 
 def sample_of(
@@ -58,7 +62,7 @@ def sample_of(
         features: Not fitted.
         tables: The partitions.
         rows: About how many the dataset has.
-        whole: Whether the first partition is all that will be fitted.
+        whole: Whether these are all that will be fitted.
 
     Raises:
         ConfigError: The config does not fit the values, and there are no others.
@@ -69,6 +73,7 @@ def sample_of(
     text: dict[str, float] = {}
     distinct: dict[str, float] = {}
     size = 0
+    doubts: list[ConfigIssue] = []
     for feature in features:
         source, seen = features.source_columns[feature.name], 0
         values = first.column(source)
@@ -83,14 +88,17 @@ def sample_of(
             for table in tables[1:]:
                 partial = feature.merge(partial, feature.partial(table.column(source)))
             more = round(distinct.get(feature.name, 0)) - seen
-            if features.types[feature.name] == "category" and more > seen // 20:
+            if not whole and features.types[feature.name] == "category" and more > seen // 20:
+                feature.finish(partial)  # what is made up is nobody's mistake
                 partial = feature.merge(partial, feature.partial(_made_up(more, values)))
             metadata[feature.name] = feature.finish(partial)
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
         except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
-            if whole and isinstance(error, ConfigError) and not _drops(features, first, source):
-                raise
+            if isinstance(error, ConfigError):
+                if whole and not any(_drops(features, table, source) for table in tables):
+                    raise
+                doubts += error.issues
             size += 4 * first.num_rows
     fitted = len(metadata) == len(list(features)) and first.num_rows > 0
     return Sample(
@@ -100,6 +108,8 @@ def sample_of(
         distinct,
         features.fitted(metadata) if fitted else None,
         pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)) if fitted else None,
+        whole,
+        tuple(doubts),
     )
 
 

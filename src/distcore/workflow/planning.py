@@ -17,7 +17,7 @@ from distcore.cost.sample import Sample, sample_of
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
-from distcore.workflow.session import Session, limited_gpus, resolved_session
+from distcore.workflow.session import Session, check_gpus, limited_gpus, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, ConfigError
@@ -26,13 +26,51 @@ from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
+    from distcore_core.contracts import Trainer
     from distcore_data.cache import Cache
+    from distcore_data.features import Features
 
 SAMPLE_BYTES = 1 << 20
 """How much of a dataset one sampled partition holds."""
 
 SAMPLES = 3
 """Partitions that are read if a dataset does not know its rows; one of fewer is counted whole."""
+
+
+@dataclass(frozen=True)
+class Cached:
+    """rows: of each split. features: fitted to what is cached."""
+
+    rows: dict[str, int | None]
+    features: Features
+
+
+@dataclass(frozen=True)
+class Seen:
+    """sample: some rows. cached: None without a cache."""
+
+    sample: Sample
+    cached: Cached | None
+
+    def doubts(self, trainer: Trainer, job: TrainJob, validates: bool) -> Iterator[str]:
+        """What of the config does not fit the rows that were read, if others may still make it
+        fit. Raises the run's ConfigError if there are no others."""
+        from distcore_torch.training.trainer import TorchTrainer
+
+        features = self.sample.features if self.cached is None else self.cached.features
+        issues = list(self.sample.doubts) if self.cached is None else []
+        if isinstance(trainer, TorchTrainer) and features is not None:
+            try:
+                trainer.check_aim(job, features, validates)
+            except ConfigError as error:
+                if self.sample.whole or self.cached is not None:
+                    raise
+                issues += error.issues
+        for issue in issues:
+            yield (
+                f"The rows that were looked at do not fit {issue}. Unless the others make it fit, "
+                "the run is refused once the data are read."
+            )
 
 
 @dataclass(frozen=True)
@@ -62,6 +100,7 @@ def plan(
     with limited_gpus(gpus):
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
         try:
+            check_gpus(gpus, session.backend)
             return _described(session, data, scale)
         except ConfigError as error:
             raise located(error, session.config) from error
@@ -71,13 +110,15 @@ def plan(
 
 def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
     resources = session.backend.resources()
-    dataset, cache, where, sample = _data(session, data)
+    dataset, cache, where, seen = _data(session, data)
     expected = dataset["splits"]["train"]
     trainer = session.make(TRAINER)
     job = job_of(session, where, expected)
     training = trainer.plan(job, session.backend)
     training["scored_rows"] = min(expected or 0, MOST_ROWS)  # for the report
-    notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ())]
+    validates = dataset["splits"]["validation"] != 0  # None: only the values say how many
+    doubts = seen.doubts(trainer, job, validates)
+    notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ()), *doubts]
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
         notes.append(
@@ -106,7 +147,7 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
         "dataset": dataset,
         "cache": cache,
         "training": training,
-        "cost": estimated(job, sample, dataset, cache, training, session.plugins, scale),
+        "cost": estimated(job, seen.sample, dataset, cache, training, session.plugins, scale),
         "notes": notes,
     }
 
@@ -146,8 +187,8 @@ def job_of(session: Session, cache: Cache, expected: int | None) -> TrainJob:
 # ------------------------------------------------------------------ data and cache
 
 
-def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
-    """The dataset, the cache, where that would lie, and some rows."""
+def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
+    """The dataset, the cache, where that would lie, and what was seen of the rows."""
     from distcore_data.cache import Cache
 
     preprocessing = session.config.preprocessing
@@ -160,8 +201,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
         sizes = [(code, _size(part, session, len(parts) == 1)) for code, part in parts]
         digest = source.digest()
     rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
-    found = _cached_rows(session, where)
-    state, splits = found if isinstance(found, tuple) else (found, _expected(session, sizes))
+    state, found = _cached(session, where)
+    splits = found.rows if found is not None else _expected(session, sizes)
     size, files, row_group = _size_on_disk(data, raw)
     dataset = {
         "names": data.names(),
@@ -190,25 +231,26 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
         if where.in_bucket
         else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
-    return dataset, cache, where, sizes[0][1].sample
+    return dataset, cache, where, Seen(sizes[0][1].sample, found)
 
 
-def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, int | None]]:
-    """("hit", rows of each split); "miss"; or "damaged", which would be built again."""
+def _cached(session: Session, cache: Cache) -> tuple[str, Cached | None]:
+    """("hit", what is there); ("miss", None); or ("damaged", None), which would be built again."""
     from distcore_data.cache import open_cache
     from distcore_data.cache.files import CacheFiles
     from distcore_data.cache.opening import damage_of
 
     files = CacheFiles(cache.store(), f"{cache.key}/")
     if not files.store.list(files.folder):
-        return "miss"
+        return "miss", None
     if damage_of(files, cache.key) is not None:
-        return "damaged"
+        return "damaged", None
     try:
         with open_cache(cache, session.plugins) as reader:
-            return "hit", {split: reader.rows(split) for split in SPLITS}
+            rows: dict[str, int | None] = {split: reader.rows(split) for split in SPLITS}
+            return "hit", Cached(rows, session.features.fitted(reader.metadata))
     except CacheError:
-        return "damaged"
+        return "damaged", None
 
 
 def _expected(session: Session, sizes: list[tuple[int | None, Size]]) -> dict[str, int | None]:
@@ -251,13 +293,13 @@ def _size(source: Source, session: Session, alone: bool) -> Size:
     preprocessing = session.config.preprocessing
     parts = source.partitions(SAMPLE_BYTES)
     known = source.rows()
-    chosen: list[Partition] = [parts[0]] if known is not None else _spread(list(parts))
+    chosen = _spread(list(parts)) if known is None or len(parts) <= SAMPLES else [parts[0]]
     tables = [part.read() for part in chosen]
     seen = sum(table.num_rows for table in tables)
     rows = known if known is not None else round(seen / len(chosen) * len(parts))
     exact = known is not None or len(chosen) == len(parts)
     picked = preprocessing.sample_ratio < 1 or preprocessing.sample_size is not None
-    whole = alone and len(parts) == 1 and not picked
+    whole = alone and len(chosen) == len(parts) and not picked
     return Size(rows, exact, sample_of(session.features, tables, rows, whole=whole))
 
 

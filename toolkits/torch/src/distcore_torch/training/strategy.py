@@ -105,22 +105,28 @@ class Strategy(Protocol):
         ...
 
 
-def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.device:
-    """The GPU of this process on its machine, or the CPU. Raises UserError if there is none and
-    one is asked for."""
+def has_gpu(use_gpu: bool | Literal["auto"]) -> bool:
+    """Whether a rank here works on a GPU. Raises UserError if there is none and one is asked
+    for."""
     available = torch.cuda.is_available() if use_gpu else False
-    if available:
-        # What cuBLAS needs to add in one order; it is read when torch first multiplies.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
-        return device
-    if use_gpu is True:
+    if use_gpu is True and not available:
         raise UserError(
             "backend.trainer.use_gpu is true, but torch sees no GPU here. "
             "Install a CUDA build of torch and its driver, or set use_gpu to auto or false."
         )
-    return torch.device("cpu")
+    return available
+
+
+def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.device:
+    """The GPU of this process on its machine, or the CPU. Raises UserError if there is none and
+    one is asked for."""
+    if not has_gpu(use_gpu):
+        return torch.device("cpu")
+    # What cuBLAS needs to add in one order; it is read when torch first multiplies.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 class SingleProcess:

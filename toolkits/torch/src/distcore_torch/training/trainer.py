@@ -66,7 +66,12 @@ class TorchTrainer(TrainerBase):
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected;
-        None if nobody knows."""
+        None if nobody knows. Raises UserError if a GPU is asked for and this machine, if it is
+        the one that trains, has none."""
+        from distcore_torch.training.strategy import has_gpu
+
+        if not backend.distributed:
+            has_gpu(self.options.use_gpu)
         workers = self.workers(backend)
         options = train_options(job)
         rows = cached_rows(job) or job.expected_rows
@@ -85,6 +90,19 @@ class TorchTrainer(TrainerBase):
             "steps_per_evaluation": plan.steps_per_round if rows else None,
             "notes": exact_notes(options),
         }
+
+    def check_aim(self, job: TrainJob, features: FeatureSet, validates: bool) -> None:
+        """Raise the ConfigError that `fit` raises if what the options have a run aim at
+        (`validation_metric`, what is watched for a plateau) is not there.
+
+        Args:
+            job: Its config is looked at.
+            features: Fitted.
+            validates: Whether there are validation rows.
+        """
+        from distcore_torch.training.monitor import Monitor
+
+        Monitor(features, train_options(job), validates)
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Train, and write the best and the last weights as a model folder.
