@@ -7,9 +7,12 @@ import csv
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as pa_csv
@@ -128,6 +131,78 @@ def test_whole_numbers_of_a_frame_stay_whole_numbers(trained: Path, tmp_path: Pa
         keep=["id"],
     )
     assert pq.read_table(path)["id"].combine_chunks().equals(ids)
+
+
+def every_type(rows: int) -> dict[str, pa.Array]:
+    """A column of each type that Parquet may have beside text."""
+    count, moment = range(rows), datetime(2024, 1, 5, 10, 0, 1, 250_000, tzinfo=UTC)
+    moments = [None if each % 3 == 2 else moment + each * timedelta(hours=7) for each in count]
+    halves = [None if each % 5 == 4 else each / 7 for each in count]
+    return {
+        "double": pa.array(halves),
+        "single": pa.array(halves, pa.float32()),
+        "large": pa.array([2**64 - 1 - each for each in count], pa.uint64()),
+        "small": pa.array([each % 100 for each in count], pa.int8()),
+        "truth": pa.array([None if each % 3 == 2 else each % 2 == 0 for each in count]),
+        "day": pa.array(moments, pa.timestamp("us", "UTC")).cast(pa.date32()),
+        "moment": pa.array(moments, pa.timestamp("us", "UTC")).cast(pa.timestamp("us")),
+        "zoned": pa.array(moments, pa.timestamp("us", "Europe/Berlin")),
+        "time": pa.array(moments, pa.timestamp("us", "UTC")).cast(pa.time64("us")),
+        "price": pa.array([Decimal(each) / 4 for each in count], pa.decimal128(12, 2)),
+    }
+
+
+@pytest.mark.parametrize("form", ["parquet", "feather", "frame"])
+def test_kept_columns_keep_their_types(trained: Path, tmp_path: Path, form: str) -> None:
+    table, path = pa_csv.read_csv(trained / "penguins.csv"), tmp_path / f"data.{form}"
+    columns = every_type(table.num_rows)
+    for name, values in columns.items():
+        table = table.append_column(name, values)
+    if form == "parquet":
+        pq.write_table(table, path)
+    elif form == "feather":
+        pa.feather.write_feather(table, path)
+    found = distcore.predict(
+        trained / "experiment_run",
+        table if form == "frame" else path,
+        output_file=tmp_path / "x.parquet",
+        keep=list(columns),
+    )
+    kept = pq.read_table(found)
+    for name, values in columns.items():
+        assert kept[name].combine_chunks().equals(values), name
+
+
+def test_kept_columns_of_unlike_files_are_texts_or_whole_numbers(
+    trained: Path, tmp_path: Path
+) -> None:
+    table, folder = pa_csv.read_csv(trained / "penguins.csv").slice(0, 4), tmp_path / "parts"
+    folder.mkdir()
+    for number, (id, unit) in enumerate([(pa.int32(), "ms"), (pa.int64(), "us")]):
+        part = table.append_column(
+            "id", pa.array([1, 2, 3, 4 + number * 2**40], pa.int64()).cast(id)
+        )
+        part = part.append_column("day", pa.array([datetime(2022, 1, 8)] * 4, pa.timestamp(unit)))
+        pq.write_table(part, folder / f"{number}.parquet")
+    found = distcore.predict(
+        trained / "experiment_run", folder, output_file=tmp_path / "x.parquet", keep=["id", "day"]
+    )
+    kept = pq.read_table(found)
+    assert kept["id"].to_pylist() == [1, 2, 3, 4, 1, 2, 3, 4 + 2**40]
+    assert set(kept["day"].to_pylist()) == {"2022-01-08"}
+
+
+def test_a_csv_has_the_texts(trained: Path, tmp_path: Path) -> None:
+    table, path = pa_csv.read_csv(trained / "penguins.csv").slice(0, 2), tmp_path / "data.parquet"
+    pq.write_table(table.append_column("x", pa.array([1.0, None])), path)
+    found = distcore.predict(
+        trained / "experiment_run", path, output_file=tmp_path / "x.csv", keep=["x", "year"]
+    )
+    with Path(found).open() as file:
+        assert [(row["x"], row["year"]) for row in csv.DictReader(file)] == [
+            ("1.0", str(each)) if not at else ("", str(each))
+            for at, each in enumerate(table["year"].to_pylist())
+        ]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -75,7 +75,10 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 predictions = _of_some_rows(predictions, evaluation)
             kept: Kept | None = None
             if asked.keep and path is not None:
-                kept = stack.enter_context(kept_columns(session.artifact, request, asked.keep))
+                text = path.suffix == ".csv"
+                kept = stack.enter_context(
+                    kept_columns(session.artifact, request, asked.keep, as_text=text)
+                )
                 predictions = kept.beside(predictions)
             rows = results.predictions(path, predictions, session.artifact.features, kept)
             statistics = evaluation.statistics() if evaluation is not None else {}

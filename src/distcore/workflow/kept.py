@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore_core.errors import UserError
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from distcore_torch.prediction import Request
 
 TYPED = ("parquet", "feather", "frame")
-"""Formats whose whole numbers are whole numbers; a column of a text file is kept as the text
-that it is."""
+"""Formats whose columns have types; a column of a text file is kept as the text that it is."""
 
 
 class Kept:
@@ -59,22 +58,34 @@ class Kept:
         for partition in self._source.partitions(16 << 20):
             batch = partition.read()
             columns = [
-                batch.column(batch.schema.get_field_index(field.name)).cast(field.type)
+                _of_type(batch.column(batch.schema.get_field_index(field.name)), field.type)
                 for field in self.schema
             ]
             if batch.num_rows:
                 yield pa.record_batch(columns, schema=self.schema)
 
 
-@contextmanager
-def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> Iterator[Kept]:
-    """The named columns of a dataset. Raises DataError for one that it has not, UserError for
-    one that is predicted."""
+def _of_type(texts: pa.Array, type: pa.DataType) -> pa.Array:
+    """What the texts were written from."""
     import pyarrow as pa
-    import pyarrow.types as pt
+    import pyarrow.compute as pc
+
+    if pa.types.is_time(type):  # which Arrow reads from no text
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp(type.unit)).cast(type)
+    return texts.cast(type)
+
+
+@contextmanager
+def kept_columns(
+    artifact: Artifact, request: Request, names: Sequence[str], *, as_text: bool = False
+) -> Iterator[Kept]:
+    """The named columns of a dataset, with the types that they have there; as_text: only whole
+    numbers, since they go into a text file. Raises DataError for a column that the dataset has
+    not, UserError for one that is predicted."""
+    import pyarrow as pa
 
     from distcore_data.dataset import Data
-    from distcore_data.sources.registry import format_name, sample
     from distcore_torch.decoding import empty_schema
 
     taken = set(empty_schema(artifact.features).names)
@@ -84,17 +95,50 @@ def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> 
                 f"--keep {name}: the predictions have a column of that name. Rename it in the "
                 "dataset."
             )
-    data = Data(request.dataset, format=request.data_format)
-    whole: set[str] = set()
-    if format_name(request.dataset, request.data_format, artifact.plugins) in TYPED:
-        seen: Any = sample(
-            request.dataset, 1, format=request.data_format, plugins=artifact.plugins
-        ).schema
-        whole = {field.name for field in seen if pt.is_integer(field.type)}
+    data, types = Data(request.dataset, format=request.data_format), _types(artifact, request)
+
+    def kept_as(type: pa.DataType) -> pa.DataType:
+        plain = pa.types.is_integer(type) or (not as_text and _is_read_back(type))
+        return type if plain else pa.string()
+
     schema = pa.schema(
-        [(name, pa.int64() if name in whole else pa.string()) for name in dict.fromkeys(names)]
+        [(name, kept_as(types.get(name, pa.string()))) for name in dict.fromkeys(names)]
     )
     # A key may be spelled as a missing value is: NA, null, None.
     as_written = replace(artifact.delimited(), null_values=())
     with data.open(dict.fromkeys(names, "string"), as_written, artifact.plugins) as source:
         yield Kept(source, schema)
+
+
+def _is_read_back(type: pa.DataType) -> bool:
+    """Whether a value's text says all of it; a number that is none is a missing one there."""
+    import pyarrow.types as pt
+
+    kinds = (pt.is_floating, pt.is_boolean, pt.is_decimal, pt.is_temporal)
+    return any(kind(type) for kind in kinds)
+
+
+def _types(artifact: Artifact, request: Request) -> dict[str, pa.DataType]:
+    """{column: its type} of a dataset that has types; text for one whose files differ."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.parquet_files import parquet_files
+    from distcore_data.sources.registry import format_name, sample
+
+    dataset, format, plugins = request.dataset, request.data_format, artifact.plugins
+    found = format_name(dataset, format, plugins)
+    if found not in TYPED:
+        return {}
+    types: dict[str, pa.DataType] = {
+        each.name: each.type for each in sample(dataset, 1, format=format, plugins=plugins).schema
+    }
+    if found == "parquet" and not is_url(str(dataset)):
+        for path in parquet_files(local_path(dataset), str(dataset))[1:]:
+            for each in pq.read_schema(path):
+                before = types.get(each.name, each.type)
+                if before != each.type:
+                    whole = pa.types.is_integer(before) and pa.types.is_integer(each.type)
+                    types[each.name] = pa.int64() if whole else pa.string()
+    return types
