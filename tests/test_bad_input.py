@@ -680,6 +680,20 @@ def test_a_damaged_model(place, trained, damage, command):
     assert re.search(DAMAGES[damage], message)
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("given", ["mine", "mine/model"])
+def test_a_run_that_was_stopped_can_be_gone_on_with(place, trained, command, given):
+    shutil.copytree(trained, place.folder / "mine")
+    shutil.rmtree(place.folder / "mine" / "model")
+    message = place.refused(command, "--model_path", place.folder / given)
+    assert f"`distcore train --model_resume_path {place.folder / 'mine'} --dataset" in message
+    assert "--skip_save_model" not in message
+    shutil.rmtree(place.folder / "mine" / "checkpoints")
+    assert "without --skip_save_model" in place.refused(
+        command, "--model_path", place.folder / given
+    )
+
+
 @pytest.mark.parametrize("damage", [cut, removed, without_model], ids=lambda each: each.__name__)
 def test_a_damaged_model_is_not_started_from(place, trained, damage):
     shutil.copytree(trained, place.folder / "mine")

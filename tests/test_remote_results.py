@@ -222,6 +222,7 @@ def test_a_model_to_start_from(place, bucket):
         *place.words("train", "--model_load_path", f"{RESULTS}/experiment_first"), code=2
     )
     assert f"{RESULTS}/experiment_first holds no model" in message
+    assert f"`distcore train --model_resume_path {RESULTS}/experiment_first" in message
 
 
 def test_what_is_not_to_be_saved_is_not_in_the_bucket(place, bucket):

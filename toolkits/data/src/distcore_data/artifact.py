@@ -24,6 +24,7 @@ from distcore_core.contracts import JSON, TRAINER, Predictor, ResultsStore, Trai
 from distcore_core.errors import ArtifactError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder, write_new_file
 from distcore_core.io.digest import digest_file
+from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
@@ -31,7 +32,7 @@ from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
 from distcore_data.stores.addresses import folder_or_address
-from distcore_data.stores.run_sync import MODEL, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import patient_threads
 
@@ -172,6 +173,8 @@ def model_here(place: Path | ResultsStore) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 place.get_folder(name, folder / MODEL, NAME)
                 break
+        else:
+            raise _no_model(place.url, place.url, bool(place.folders(CHECKPOINTS)))
         try:
             yield folder
         except ArtifactError as error:
@@ -190,13 +193,30 @@ def model_place(
 
 
 def find_model(path: Path) -> Path:
-    """The folder with model.json: the path itself, or `model/` in it."""
+    """The folder with model.json: the path itself, or `model/` in it. Raises ArtifactError if
+    there is none, which says how to go on with a run that has checkpoints."""
     for candidate in (path, path / MODEL):
         if (candidate / NAME).is_file():
             return candidate
-    raise ArtifactError(
-        f"{path} holds no model: there is no {NAME} in it or in {path / MODEL}. "
+    run = path.parent if path.name == MODEL else path
+    saved = [each.name for each in (run / CHECKPOINTS).glob("*")]
+    whole = [name for name in saved if BUILDING not in name and REMOVING not in name]
+    raise _no_model(path, run, any(not name.startswith(".") for name in whole))
+
+
+def _no_model(path: Path | str, run: Path | str, checkpoints: bool) -> ArtifactError:
+    """path: as it was given. run: around it."""
+    advice = (
         "Give the folder that `distcore train` wrote, or train again without --skip_save_model."
+    )
+    if checkpoints:
+        advice = (
+            "There are checkpoints, so its run was stopped, is still at work or was not to save "
+            f"the model: `distcore train --model_resume_path {run} --dataset …` goes on from the "
+            "last one, and writes the model."
+        )
+    return ArtifactError(
+        f"{path} holds no model: there is no {NAME} in it or in {path}/{MODEL}. {advice}"
     )
 
 
