@@ -99,7 +99,8 @@ class Place:
         return path
 
     def words(self, command: str, *more: object) -> list[str]:
-        """The command on this place's config and dataset, unless `more` names others."""
+        """The command on this place's config and dataset, unless `more` names others, with its
+        results here, unless `more` says where they are."""
         given = [str(each) for each in more]
         words = [command]
         if command in ("experiment", "train", "preprocess") and not {
@@ -109,7 +110,7 @@ class Place:
             words += ["--config", str(self.folder / self.config)]
         if not {"--dataset", "--training_set"} & set(given):
             words += ["--dataset", str(self.folder / self.data)]
-        if command != "preprocess":
+        if command != "preprocess" and "--model_resume_path" not in given:
             words += ["--output_directory", str(self.folder / "results")]
         return words + given
 

@@ -75,6 +75,21 @@ def test_the_folder_of_an_experiment(place):
     assert not re.search(r'(src|href)="https?://', page)
 
 
+def test_another_place_or_other_weights_than_those_of_the_run_gone_on_with(place):
+    place.good("train")
+    run, model = place.results, place.results / "model"
+    before = {path: path.stat().st_mtime_ns for path in place.folder.rglob("*")}
+    there = ("--model_resume_path", run)
+    elsewhere = place.folder / "elsewhere"
+    said = place.refused("train", *there, "--output_directory", elsewhere)
+    assert f"--output_directory {elsewhere} is not where {run} (--model_resume_path) lies" in said
+    assert "Leave one of them out" in place.refused("train", *there, "--model_load_path", model)
+    assert before == {path: path.stat().st_mtime_ns for path in place.folder.rglob("*")}
+    for same in (run.parent, run, "results"):
+        place.good("train", *there, "--output_directory", same)
+    assert not elsewhere.exists()
+
+
 def test_a_summary_lacks_no_part(place):
     """What fails of it costs a line of the log, and no run: so each part is asked for by name."""
     done = place.good("experiment")

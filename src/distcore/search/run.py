@@ -17,7 +17,7 @@ from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.workflow import folders
 from distcore.workflow.arguments import told
-from distcore.workflow.requests import ConfigLike, own_extensions
+from distcore.workflow.requests import ConfigLike, own_extensions, refuse_elsewhere
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
 from distcore_data.dataset import Data
@@ -77,6 +77,8 @@ def hyperopt(
         else None
     )
     going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
+    if before is not None:
+        refuse_elsewhere(output, before)
     section = read_section(_document(config, going_on))
     _refuse_launchers()
     with Stoppable(), ExitStack() as stack:

@@ -21,6 +21,9 @@ Location = str | Path
 ConfigLike = Location | Mapping[str, Any] | None
 """None only if a run is gone on with."""
 
+RESULTS: Location = "results"
+"""Where results come if nobody says."""
+
 OWN_EXTENSIONS = {"report": {"skip_save_report", "skip_save_hyperopt_statistics"}}
 """Extensions that runs and searches have without being asked, and what leaves each of them out."""
 
@@ -44,7 +47,7 @@ class TrainRequest:
     backend: str | None = None
     random_seed: int | None = None
     gpus: Any = None
-    output_directory: Location = "results"
+    output_directory: Location = RESULTS
     experiment_name: str = "experiment"
     model_name: str = "run"
     model_load_path: Location | None = None
@@ -77,8 +80,15 @@ class TrainRequest:
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
         """(the config, the weights of a model given from Python): of the run to go on with if no
         config is given; with nobody who listens, and so nobody who logs, if no log is to be
-        saved."""
+        saved. Raises UserError if another place or other weights are asked for than that run's."""
         config, weights = results.config_to_resume(self.config, self.going_on), None
+        if self.going_on is not None:
+            refuse_elsewhere(self.output, self.going_on)
+            if self.model_load_path is not None:
+                raise UserError(
+                    "--model_load_path says with which weights a run begins, and the one in "
+                    f"{self.going_on} (--model_resume_path) has begun. Leave one of them out."
+                )
         if self.model is not None:
             config, weights = with_model(
                 config, self.model, saved="skip_save_model" not in self.skip
@@ -112,7 +122,7 @@ class AnswerRequest:
     backend: str | Mapping[str, Any] | None = None
     gpus: Any = None
     trust: bool = False
-    output_directory: Location = "results"
+    output_directory: Location = RESULTS
     skip: Collection[str] = frozenset()
     view: str = "interactive"
     credentials: Any = field(default=None, repr=False)
@@ -147,6 +157,22 @@ class AnswerRequest:
     def opened_with(self) -> Credentials | None:
         """What buckets are opened with; None: what the environment gives. Raises UserError."""
         return given_credentials(self.credentials)
+
+
+def refuse_elsewhere(output: Path | str, going_on: Path | str) -> None:
+    """Raise UserError if results are asked for in another folder than that of the run, or of the
+    search, that is gone on with. What is asked for by nobody is RESULTS."""
+    if isinstance(output, Path) and isinstance(going_on, Path):
+        run = going_on.resolve()
+        same = output == Path(RESULTS) or output.resolve() in (run.parent, run)
+    else:
+        place, run_place = str(output).rstrip("/"), str(going_on).rstrip("/")
+        same = place in (str(RESULTS), run_place, run_place.rpartition("/")[0])
+    if not same:
+        raise UserError(
+            f"--output_directory {output} is not where {going_on} (--model_resume_path) lies, and "
+            "what goes on stays in its folder. Leave --output_directory out."
+        )
 
 
 def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:
