@@ -238,6 +238,36 @@ def test_an_evaluation_leaves_a_run_as_it_is(tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in Path(run).rglob("*") if path.is_file()}
 
 
+LEFT_OUT = {
+    "skip_save_training_description": ["description.json"],
+    "skip_save_training_statistics": ["training_statistics.json", "ledger.jsonl"],
+    "skip_save_report": ["report.html", "summary.json"],
+    "skip_save_model": ["model"],
+}
+
+
+def test_a_run_is_known_by_whatever_it_left(tmp_path: Path) -> None:
+    config, table = data.config(str(tmp_path / "cache")), data.table()
+    run = distcore.experiment(
+        config, table, output_directory=tmp_path, skip=set(LEFT_OUT) - {"skip_save_model"}
+    ).directory
+    model = shutil.copytree(run / "model", tmp_path / "mine")
+    for name in [name for names in LEFT_OUT.values() for name in names]:
+        shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
+    assert {path.name for path in run.iterdir()} >= {"checkpoints", "test_statistics.json"}
+    before = (run / "test_statistics.json").read_bytes()
+    while True:
+        with pytest.raises(UserError, match="is a run's, and its results were left") as refused:
+            distcore.evaluate(model, table, output_directory=run, overwrite=True, view="none")
+        assert before == (run / "test_statistics.json").read_bytes()
+        sign = Path(str(refused.value).partition(" is a run's")[0])
+        if sign.is_dir():
+            break
+        sign.unlink()
+    shutil.rmtree(sign)
+    distcore.evaluate(model, table, output_directory=run, overwrite=True, view="none")
+
+
 def test_predictions_replace_none_of_a_run(tmp_path: Path) -> None:
     config, table = data.config(str(tmp_path / "cache")), data.table()
     run = distcore.experiment(config, table, output_directory=tmp_path, view="none").directory

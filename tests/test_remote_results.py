@@ -18,6 +18,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.workflow import run
 from distcore_core.errors import ArtifactError
+from distcore_data.stores.bucket import Bucket
 from distcore_testing.buckets import BUCKET, Fault, fresh, s3_server
 
 pytestmark = pytest.mark.system
@@ -153,9 +154,32 @@ def test_the_model_predicts_and_is_scored_from_there(place, bucket):
         "test_statistics.json",
         "digests.json",
     }
+    said = place.refused("evaluate", "--model_path", local, "--output_directory", address)
+    assert f"{address}/description.json is a run's" in said
+    client.delete_object(Bucket=BUCKET, Key="results/experiment_run/description.json")
+    said = place.refused("evaluate", "--model_path", local, "--output_directory", address)
+    assert f"{address}/receipt.json is a run's" in said
     frame = pl.read_csv(place.folder / place.data)
     assert distcore.load(address).predict(frame) == distcore.load(local).predict(frame)
     assert nothing_left_here(place)
+
+
+def test_where_answers_come_is_listed_once_before_the_work(place, bucket, monkeypatch):
+    place.good("train")
+    listed, list_of = [], Bucket.list
+
+    def counted(self, prefix=""):
+        listed.append(self.url)
+        return list_of(self, prefix)
+
+    monkeypatch.setattr(Bucket, "list", counted)
+    there = f"s3://{BUCKET}/answers"
+    for command in ("evaluate", "predict"):
+        listed.clear()
+        place.good(
+            command, "--model_path", place.results, "--output_directory", f"{there}/{command}"
+        )
+        assert listed == [f"{there}/{command}"]
 
 
 def test_credentials_can_be_given(place, bucket, monkeypatch):

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow import folders, results
+from distcore.workflow import answer_place, folders, results
 from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
@@ -53,15 +53,16 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             )
         )
         path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
-        written = [] if path is None else [path]
+        place = answer_place.Place(directory, mirror)
+        written = [] if path is None else [path.name]
         if asked.command == "evaluate" and "skip_save_eval_stats" not in asked.skip:
-            written.append(directory / "test_statistics.json")
+            written.append("test_statistics.json")
         if asked.command == "evaluate" or (path is not None and path.name == PREDICTIONS):
-            folders.refuse_a_run(directory, mirror, asked.command)
+            answer_place.refuse_a_run(place, asked.command)
         if path is not None and isinstance(asked.dataset, str | Path):
-            folders.refuse_to_replace(path, mirror, asked.dataset)
+            answer_place.refuse_to_replace(path.name, place, asked.dataset)
         if not asked.overwrite:
-            folders.refuse_to_overwrite(written, mirror, asked.command)
+            answer_place.refuse_to_overwrite(written, place, asked.command)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
@@ -18,11 +18,9 @@ from distcore.workflow.remote_folders import (
     fresh_there,
     put_at_the_end,
 )
-from distcore.workflow.results import DESCRIPTION, PREDICTIONS
 from distcore_core.contracts import JSON
 from distcore_core.errors import (
     CheckpointError,
-    DataError,
     DistcoreError,
     Stopped,
     StoreError,
@@ -210,10 +208,6 @@ def _holds_nothing(folder: Path) -> bool:
         return False
 
 
-def _is_there(path: Path, mirror: Mirror | None) -> bool:
-    return path.exists() if mirror is None else path.name in mirror.store.list()
-
-
 def _is_other_rank() -> bool:
     from distcore_torch.training.trainer import launched_rank
 
@@ -251,47 +245,6 @@ def answer_folder(
     with working_folder(mirror) as folder:
         yield folder, mirror
         mirror.put_files(folder)
-
-
-def refuse_to_overwrite(paths: Sequence[Path], mirror: Mirror | None, command: str) -> None:
-    """Raise UserError, before any work, if one of the files that the command would write lies there
-    already."""
-    for path in paths:
-        if _is_there(path, mirror):
-            shown = path if mirror is None else mirror.store.where(path.name)
-            file = "--output_file or " if command == "predict" else ""
-            raise UserError(
-                f"{shown} exists and was left as it is. Give another {file}--output_directory, or "
-                "--overwrite."
-            )
-
-
-def refuse_to_replace(path: Path, mirror: Mirror | None, dataset: str | Path) -> None:
-    """Raise UserError, before any work, if the predictions would take the place of what they are
-    of, or of one of its files."""
-    from distcore_data.sources.fetch import is_url, local_path
-    from distcore_data.sources.parquet_files import parquet_files
-
-    shown = str(path) if mirror is None else mirror.store.where(path.name)
-    files: list[Path] = []
-    if mirror is None and path.exists() and not is_url(str(dataset)):
-        with suppress(DataError):  # told by who reads it
-            files = parquet_files(local_path(dataset), str(dataset))
-    if shown == str(dataset) or any(path.samefile(each) for each in files):
-        what = "the dataset itself" if len(files) < 2 else f"a file of the dataset {dataset}"
-        raise UserError(f"{shown} is {what}. Give another --output_file or --output_directory.")
-
-
-def refuse_a_run(folder: Path, mirror: Mirror | None, command: str) -> None:
-    """Raise UserError, before any work, if the folder is a run's: what an evaluation finds, and
-    predictions that replace others, have the names of what the run found of its test split."""
-    replaces = command == "evaluate" or _is_there(folder / PREDICTIONS, mirror)
-    if replaces and _is_there(folder / DESCRIPTION, mirror):
-        shown = folder / DESCRIPTION if mirror is None else mirror.store.where(DESCRIPTION)
-        raise UserError(
-            f"{shown} is a run's, and its results were left as they are. Give another "
-            "--output_directory."
-        )
 
 
 @contextmanager

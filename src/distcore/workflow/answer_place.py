@@ -1,0 +1,94 @@
+"""What `predict` and `evaluate` may not replace where their results come: a run's, the dataset, and
+whatever is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from distcore.workflow import training_log
+from distcore.workflow.folders import ENDED
+from distcore.workflow.receipt import RECEIPT
+from distcore.workflow.results import DESCRIPTION, PREDICTIONS
+from distcore_core.errors import DataError, UserError
+from distcore_data.artifact import NAME as MODEL_JSON
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, STARTED, Mirror
+from distcore_torch.training.ledger import LEDGER
+
+OF_A_RUN = (
+    *(DESCRIPTION, RECEIPT, training_log.NAME, LEDGER, STARTED, ENDED),
+    *("training_statistics.json", "summary.json", f"{MODEL}/{MODEL_JSON}"),
+)
+"""What runs alone write. A run may be told to leave out any of it."""
+
+
+class Place:
+    """What lies where a command's results are to come, before any comes: a bucket is asked once.
+
+    folder: the place, or on this machine what stands for it."""
+
+    def __init__(self, folder: Path, mirror: Mirror | None) -> None:
+        self.folder, self._mirror = folder, mirror
+
+    @cached_property
+    def _names(self) -> set[str]:
+        assert self._mirror is not None
+        return set(self._mirror.store.list())
+
+    def has(self, name: str) -> bool:
+        """Whether a file or folder of the name is there."""
+        return (self.folder / name).exists() if self._mirror is None else name in self._names
+
+    def shown(self, name: str) -> str:
+        """Its path or address, for messages."""
+        return str(self.folder / name) if self._mirror is None else self._mirror.store.where(name)
+
+    def sign_of_a_run(self) -> str | None:
+        """The name of something that only a run writes, if it is there."""
+        checkpoint = f"{CHECKPOINTS}/step-"
+        if self._mirror is None:
+            saved = any(self.folder.glob(f"{checkpoint}*"))
+        else:
+            saved = any(name.startswith(checkpoint) for name in self._names)
+        return next(filter(self.has, OF_A_RUN), CHECKPOINTS if saved else None)
+
+
+def refuse_to_overwrite(names: Sequence[str], place: Place, command: str) -> None:
+    """Raise UserError, before any work, if one of the files that the command would write lies there
+    already."""
+    for name in filter(place.has, names):
+        file = "--output_file or " if command == "predict" else ""
+        raise UserError(
+            f"{place.shown(name)} exists and was left as it is. Give another "
+            f"{file}--output_directory, or --overwrite."
+        )
+
+
+def refuse_to_replace(name: str, place: Place, dataset: str | Path) -> None:
+    """Raise UserError, before any work, if the predictions would take the place of what they are
+    of, or of one of its files."""
+    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.parquet_files import parquet_files
+
+    path, shown = place.folder / name, place.shown(name)
+    files: list[Path] = []
+    if shown == str(path) and path.exists() and not is_url(str(dataset)):
+        with suppress(DataError):  # told by who reads it
+            files = parquet_files(local_path(dataset), str(dataset))
+    if shown == str(dataset) or any(path.samefile(each) for each in files):
+        what = "the dataset itself" if len(files) < 2 else f"a file of the dataset {dataset}"
+        raise UserError(f"{shown} is {what}. Give another --output_file or --output_directory.")
+
+
+def refuse_a_run(place: Place, command: str) -> None:
+    """Raise UserError, before any work, if the folder is a run's: what an evaluation finds, and
+    predictions that replace others, have the names of what the run found of its test split."""
+    if command == "evaluate" or place.has(PREDICTIONS):
+        sign = place.sign_of_a_run()
+        if sign is not None:
+            raise UserError(
+                f"{place.shown(sign)} is a run's, and its results were left as they are. Give "
+                "another --output_directory."
+            )
