@@ -680,6 +680,27 @@ def test_a_damaged_model(place, trained, damage, command):
     assert re.search(DAMAGES[damage], message)
 
 
+@pytest.mark.parametrize(
+    ("split", "bad", "said"),
+    [("fixed", "9", "'9' is no split"), ("datetime", "soon", "'soon' is no date")],
+)
+def test_a_value_that_splits_nothing_is_told_by_file_and_line(place, split, bad, said):
+    good = {"fixed": "0", "datetime": "2024-01-01"}[split]
+    rows = "".join(f"{each},Rome,{'yes' if each % 2 else 'no'},{good}\n" for each in range(30))
+    path = place.write("rows.csv", f"age,city,bought,s\n\n{rows}31,Rome,yes,{bad}\n")
+    asked = f"preprocessing.split={{type: {split}, column: s}}"
+    message = place.refused("preprocess", "--dataset", path, "--set", asked)
+    assert f"{path}, line 33, column 's': {said}" in message
+
+
+@pytest.mark.parametrize("given", ["sample_ratio=1e-9", "sample_ratio="])
+def test_a_sample_of_no_row_is_no_empty_column(place, given):
+    message = place.refused("preprocess", "--set", f"preprocessing.{given}")
+    assert "preprocessing.sample_ratio" in message
+    assert "Fill the column" not in message
+    assert "None" not in message
+
+
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 @pytest.mark.parametrize("given", ["mine", "mine/model"])
 def test_a_run_that_was_stopped_can_be_gone_on_with(place, trained, command, given):

@@ -110,7 +110,7 @@ def test_rows_that_are_wrong_only_together_are_told_as_a_range(odd):
 def test_our_own_errors_keep_their_words(odd):
     code = "from distcore_core.errors import DataError; raise DataError('Bad data. Mend it.')"
     told = odd("preprocess", encode=code, code=2)
-    assert told.strip().endswith("data.csv: Row 0 (the first is 0): Bad data. Mend it.")
+    assert told.strip().endswith("data.csv, line 2: Bad data. Mend it.")
 
 
 TRAINER = """

@@ -3,6 +3,7 @@ that is none."""
 
 import datetime
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -90,11 +91,22 @@ def test_a_value_that_is_no_date_is_told_by_file_row_and_column(tmp_path):
     texts[40] = "31/12/2020"
     path.write_text("when,busy\n" + "".join(f"{each},{at % 2}\n" for at, each in enumerate(texts)))
     said = refused(tmp_path, config(tmp_path), path)
-    assert f"{path}: Row 40 (the first is 0): Column 'when': '31/12/2020' is not a date" in said
+    assert f"{path}, line 42, column 'when': '31/12/2020' is not a date" in said
     assert "preprocessing.datetime_format" in said
     for strategy in ("bfill", "drop_row"):
         said = refused(tmp_path, config(tmp_path, missing_value_strategy=strategy), path)
-        assert f"{path}: Row 40 (the first is 0): Column 'when': '31/12/2020'" in said
+        assert f"{path}, line 42, column 'when': '31/12/2020'" in said
+    rows, columns = tmp_path / "rows.parquet", csv.read_csv(path)
+    pq.write_table(columns, rows)
+    assert f"{rows}, row 40, column 'when': '31/12/2020'" in refused(
+        tmp_path, config(tmp_path), rows
+    )
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("\n".join(json.dumps(each) + "\n" for each in columns.to_pylist()))
+    said = refused(tmp_path, config(tmp_path), lines)
+    assert f"{lines}, line 81, column 'when': '31/12/2020'" in said
+    said = refused(tmp_path, config(tmp_path), columns)
+    assert "in memory, row 40 (the first is 0), column 'when': '31/12/2020'" in said
 
 
 def test_predict_tells_the_row_wherever_it_lies(tmp_path, monkeypatch):
@@ -111,7 +123,7 @@ def test_predict_tells_the_row_wherever_it_lies(tmp_path, monkeypatch):
     path.write_text("when\n" + "\n".join(texts) + "\n")
     with pytest.raises(DataError) as caught:
         model.predict(path)
-    assert f"{path}: Row 2500 (the first is 0): Column 'when': 'soon'" in str(caught.value)
+    assert f"{path}, line 2502, column 'when': 'soon'" in str(caught.value)
     texts[2500], texts[7] = "", "1899-02-28T01:02:03.5Z"
     path.write_text("when\n" + "\n".join(f'"{each}"' for each in texts) + "\n")
     assert model.predict(path).num_rows == 3000

@@ -203,6 +203,9 @@ def test_the_cache_of_standard_input_is_there_when_the_command_has_ended(
     assert (again.returncode, again.stdout) == (0, first.stdout)
     odd = piped(rows, *words, "--data_format", "../../x")
     assert "Unknown data format '../../x'" in odd.stderr
+    bad = piped(rows.replace("39.1", "much", 1), *words)
+    assert "standard input (csv), line 2, column 'bill_length_mm': 'much'" in bad.stderr
+    assert "distcore-stdin" not in bad.stderr
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])

@@ -17,6 +17,7 @@ def spooled() -> str:
     Raises:
         UserError: Nothing comes, or standard input is a terminal.
     """
+    from distcore_data.sources.names import call
     from distcore_data.temporaries import temporary_folder
 
     source = sys.stdin.buffer
@@ -28,7 +29,9 @@ def spooled() -> str:
     head = source.read(1 << 16)
     if not head:
         raise UserError("--dataset - reads standard input, and nothing came. Pipe data into it.")
-    path = folder / f"stdin.{format_of(head)}"
+    format = format_of(head)
+    path = folder / f"stdin.{format}"
+    call(path, f"standard input ({format})")
     with path.open("wb") as target:
         target.write(head)
         shutil.copyfileobj(source, target, 1 << 20)

@@ -172,6 +172,8 @@ def _format(dataset: JSON) -> str | None:
     A frame and a folder count as Parquet."""
     name = str(next(iter(dataset["names"].values()))).lower()
     ending = os.path.splitext(name)[1]
+    if name.startswith("standard input ("):
+        ending = f".{name[len('standard input (') : -1]}"
     if ending in (".csv", ".tsv"):
         return "csv"
     return "parquet" if ending in (".parquet", "") or name.endswith(" in memory") else None

@@ -169,7 +169,7 @@ def _shown(value: Any) -> str:
     credentials."""
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
-    text = repr(value)
+    text = "nothing" if value is None else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

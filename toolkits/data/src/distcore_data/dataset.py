@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
 from distcore_data.roles import OWN
+from distcore_data.sources.formats import Placed
+from distcore_data.sources.names import name_of
 from distcore_data.temporaries import is_temporary, temporary_folder
 
 if TYPE_CHECKING:
@@ -112,7 +115,7 @@ class Data:
                     each.check_unchanged(content=False)
                 if isinstance(error, BadRow):
                     names = ", then ".join(self.names().values())
-                    raise DataError(f"{names}: {error}") from error
+                    raise DataError(_placed(error, made, names)) from error
                 raise
 
     def formats(self, plugins: Plugins) -> list[str]:
@@ -179,9 +182,32 @@ def called(dataset: Any) -> str:
     """A path or URL (without what may be a password in it), or the frame's type."""
     if not isinstance(dataset, str | os.PathLike):
         return f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__} in memory"
-    name = os.fspath(dataset)
+    name = name_of(dataset)
     scheme, mark, rest = name.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if mark else name
+
+
+def _placed(error: BadRow, sources: Sequence[Source], names: str) -> str:
+    """The error's message, with the place of its row as readers tell it: file and line, if it is
+    of text. names: of the datasets."""
+    place = f"{names}, row {error.row}{error.part} (the first is 0)"
+    with suppress(DataError):  # what is wrong with the row is worth more than its line
+        place = (None if error.part else _place_of(error.row, sources)) or place
+    column = re.match(r"Column (?=(['\"]).*?\1: )", error.why)
+    return f"{place}, column {error.why[column.end() :]}" if column else f"{place}: {error.why}"
+
+
+def _place_of(row: int, sources: Sequence[Source]) -> str | None:
+    """File and line of a row, which is counted over all sources; None if a source cannot tell."""
+    for source in sources:
+        for partition in source.partitions(16 << 20):
+            if not isinstance(partition, Placed):
+                return None
+            rows = partition.read().num_rows
+            if row < rows:
+                return partition.place_of(row)
+            row -= rows
+    return None
 
 
 class JoinedSource(SourceBase):

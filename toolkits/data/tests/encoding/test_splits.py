@@ -195,7 +195,7 @@ def test_dates_of_many_spellings_are_read():
 )
 def test_a_date_that_cannot_be_read_names_row_and_column(value, said):
     splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
-    with pytest.raises(DataError, match=rf"Row 5 .*column 'day': {said}.*Write dates"):
+    with pytest.raises(DataError, match=rf"Row 5 .*Column 'day': {said}.*Write dates"):
         assigned(splitter, ["2024-01-01"] * 5 + [value] + ["2024-01-01"] * 5, cuts=[2])
 
 
@@ -227,7 +227,7 @@ def test_fixed_reads_numbers_and_names():
     ("value", "said"), [("3", "'3' is no split"), (None, "the value is missing")]
 )
 def test_a_fixed_value_that_is_no_split_names_row_and_column(value, said):
-    with pytest.raises(DataError, match=rf"Row 4 .*split column 's': {said}.*Write 0 or train"):
+    with pytest.raises(DataError, match=rf"Row 4 .*Column 's': {said}.*Write 0 or train"):
         assigned(
             make_splitter({"type": "fixed", "column": "s"}, 0), ["0"] * 4 + [value, "1"], cuts=[3]
         )

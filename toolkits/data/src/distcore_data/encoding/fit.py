@@ -15,6 +15,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, Source, Split
 from distcore_core.errors import DataError, UserError
 from distcore_data.cache.manifest import SHARD_ROWS
@@ -93,6 +95,7 @@ def fit_and_encode(
                 f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row."
             )
         sample = _sample(seed, sample_ratio, sample_size, total)
+        _refuse_none(sample, total, dataset)
         splitter.place(block_rows)
         plans = plan_shards(total)
         recipe = Recipe(tuple(bound), sample)
@@ -195,6 +198,20 @@ def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | N
         else:
             ratio = min(ratio, size / total)
     return None if ratio >= 1.0 else Sample(seed, ratio)
+
+
+def _refuse_none(sample: Sample | None, total: int, dataset: str) -> None:
+    """Raise UserError for a sample of no row: as a column without values it would be told of the
+    first feature, which is not to blame."""
+    steps = range(0, total, 1 << 20) if sample is not None else ()
+    for first in steps:
+        if sample.mask(np.arange(first, min(first + (1 << 20), total))).any():
+            return
+    if steps:
+        raise UserError(
+            f"preprocessing.sample_ratio or sample_size takes none of the {total} rows of "
+            f"{dataset or 'the dataset'}. Raise it, or give more rows."
+        )
 
 
 def _survey(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_core.errors import DataError
+from distcore_data.blame import BadRow
 from distcore_data.encoding.hashing import key_of, row_hashes
 from distcore_data.encoding.splitter import Rows, Splitter, coded
 
@@ -164,15 +164,16 @@ class DatetimeSplitter(Splitter):
         if len(bad):
             row = int(bad[0])
             value = values[codes[row]]
-            raise DataError(
-                f"Row {rows.numbers[row]} (the first is 0), split column {self.column!r}: "
+            raise BadRow(
+                f"Column {self.column!r}: "
                 + (
                     "the date is missing"
                     if value is None
                     else f"{value!r} is no date that is understood"
                 )
                 + ". Write dates as 2026-11-21 or 2026-11-21 10:30:00, or seconds since 1970, in "
-                "every row."
+                "every row.",
+                int(rows.numbers[row]),
             )
         return np.array([0 if each is None else each for each in parsed], np.int64)[codes]
 

@@ -24,8 +24,9 @@ from zlib import crc32
 import numpy as np
 
 from distcore_core.contracts import SPLITS, Split
-from distcore_core.errors import DataError, UserError
+from distcore_core.errors import UserError
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.blame import BadRow
 from distcore_data.encoding.hashing import key_of, row_hashes, threshold
 from distcore_data.encoding.ranked_splits import DatetimeSplitter, StratifySplitter
 from distcore_data.encoding.splitter import PROBABILITIES, Rows, Splitter, coded
@@ -76,16 +77,17 @@ class HashSplitter(Splitter):
         return splits[codes]
 
     def _refuse_rounded(self, rows: Rows, codes: np.ndarray, values: Sequence[Any]) -> None:
-        """Raise DataError for a whole number that is none of a double: a number feature reads the
+        """Raise BadRow for a whole number that is none of a double: a number feature reads the
         column, too, and several ids may have become one."""
         large = [isinstance(each, float) and abs(each) >= LARGEST_WHOLE for each in values]
         if any(large):
             row = int(np.flatnonzero(np.array(large)[codes])[0])
-            raise DataError(
-                f"Row {rows.numbers[row]} (the first is 0), split column {self.column!r}: "
+            raise BadRow(
+                f"Column {self.column!r}: "
                 f"{values[codes[row]]:.0f} is read as a number by a feature, too, and such large "
                 "numbers are rounded, so several values would be one. Give the split a column of "
-                "its own, or make the feature a category."
+                "its own, or make the feature a category.",
+                int(rows.numbers[row]),
             )
 
 
@@ -103,10 +105,11 @@ class FixedSplitter(Splitter):
         if len(bad):
             row = int(bad[0])
             value = values[codes[row]]
-            raise DataError(
-                f"Row {rows.numbers[row]} (the first is 0), split column {self.column!r}: "
+            raise BadRow(
+                f"Column {self.column!r}: "
                 + ("the value is missing" if value is None else f"{value!r} is no split")
-                + ". Write 0 or train, 1 or validation, 2 or test in every row."
+                + ". Write 0 or train, 1 or validation, 2 or test in every row.",
+                int(rows.numbers[row]),
             )
         return found
 

@@ -69,6 +69,10 @@ class DelimitedRange:
         )
         return pacsv.read_csv(pa.BufferReader(text), read, parse, convert)
 
+    def place_of(self, row: int) -> str:
+        """File and line of a row."""
+        return self.place(self.text())(row)
+
     def place(self, text: pa.Buffer) -> _Line:
         """Row of this partition → file and line, found when it is asked for."""
         return _Line(self, text)

@@ -48,6 +48,19 @@ class Given:
 
 
 @runtime_checkable
+class Placed(Protocol):
+    """A partition that knows where its rows are, for errors that are found when it was read."""
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, as a `contracts.Partition` reads them."""
+        ...
+
+    def place_of(self, row: int) -> str:
+        """File, and line or row, of a row of the partition, as its own errors tell them."""
+        ...
+
+
+@runtime_checkable
 class DataFormat(Protocol):
     """How datasets of one format are read: a member of the role `sources`.
 

@@ -172,12 +172,12 @@ class JsonPartition:
         if batch is not None:
             if not any(map(self._has_null_spelling, batch.columns)):
                 return batch
-            return typed_batch(batch, self.raw, self.null_values, self._place, {})
+            return typed_batch(batch, self.raw, self.null_values, self.place_of, {})
         table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)), text)
         for name, kind in self.raw:
             if kind != "number":
                 self._refuse_rounded(name, table.column(name))
-        return typed_batch(table, self.raw, self.null_values, self._place, {})
+        return typed_batch(table, self.raw, self.null_values, self.place_of, {})
 
     def _has_null_spelling(self, column: pa.Array) -> bool:
         if not pt.is_dictionary(column.type):
@@ -192,11 +192,12 @@ class JsonPartition:
         row = pc.index(pc.greater_equal(pc.abs(values), EXACT), True).as_py()
         if row >= 0:
             raise DataError(
-                f"{self._place(row)}, column {name!r}: {values[row]} is read as a float, which "
+                f"{self.place_of(row)}, column {name!r}: {values[row]} is read as a float, which "
                 "does not tell whole numbers of that size apart. Write the column as strings."
             )
 
-    def _place(self, row: int) -> str:
+    def place_of(self, row: int) -> str:
+        """File and line of a row."""
         lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")
         filled = [index for index, line in enumerate(lines) if line.strip()]
         return (

@@ -57,7 +57,9 @@ class ParquetPartition:
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
-        return typed_batch(self.table(), self.raw, self.null_values, self.place, dict(self.units))
+        return typed_batch(
+            self.table(), self.raw, self.null_values, self.place_of, dict(self.units)
+        )
 
     def table(self) -> pa.Table:
         """The rows as they are stored. Raises DataError naming a file that is damaged."""
@@ -85,7 +87,7 @@ class ParquetPartition:
         whole = replace(self, stop=last.stop)
         return whole if whole == replace(last, start=self.start) else None
 
-    def place(self, row: int) -> str:
+    def place_of(self, row: int) -> str:
         """What messages call a row of these."""
         return f"{self.file.shown}, row {self.first + self.start + row}"
 
@@ -140,7 +142,7 @@ class JoinedGroups:
         table = self._at_once()
         if table is None:
             table = pa.concat_tables([part.table() for part in self.parts])
-        return typed_batch(table, first.raw, first.null_values, self._place, dict(first.units))
+        return typed_batch(table, first.raw, first.null_values, self.place_of, dict(first.units))
 
     def _at_once(self) -> pa.Table | None:
         """All rows by the compiled reader; None if it does not take them, or something is wrong."""
@@ -163,10 +165,11 @@ class JoinedGroups:
             return None
         return table
 
-    def _place(self, row: int) -> str:
+    def place_of(self, row: int) -> str:
+        """What messages call a row of these."""
         row += self.parts[0].first
         found = self.parts[bisect_right(self.parts, row, key=lambda part: part.first) - 1]
-        return found.place(row - found.first)
+        return found.place_of(row - found.first)
 
 
 class _Cursor:

@@ -34,6 +34,7 @@ from distcore_data.sources.fetch import (
     without_secrets,
 )
 from distcore_data.sources.formats import HEAD_BYTES, DataFormat, Given
+from distcore_data.sources.names import name_of
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 from distcore_data.sources.unpacking import compression_of
 
@@ -232,7 +233,7 @@ def _require_frame(dataset: Any, name: str) -> None:
 
 
 def _shown(dataset: Any) -> str:
-    return os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else "the dataset in memory"
+    return name_of(dataset) if isinstance(dataset, str | os.PathLike) else "the dataset in memory"
 
 
 def _given(
@@ -251,7 +252,7 @@ def _given(
             dataset=dataset, path=None, shown=_shown(dataset), options=options, place=place
         )
         return plugins.make(SOURCE, FRAME), given
-    shown, path = os.fspath(dataset), None
+    shown, path = name_of(dataset), None
     if name == FRAME:
         raise DataError(
             f"{shown}: the format is given as a frame in memory, but this is a path. Leave the "
