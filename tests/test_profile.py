@@ -120,6 +120,30 @@ def test_without_it_and_for_what_never_began_nothing_is_written(place: Place) ->
     assert not list(place.folder.rglob("*.speedscope.json"))
 
 
+@pytest.mark.parametrize("command", ["preprocess", "predict", "train"])
+def test_only_a_profile_is_replaced(place: Place, command: str) -> None:
+    more: tuple[object, ...] = ()
+    folder = place.folder / "results" if command == "predict" else place.folder
+    if command == "predict":
+        place.good("train")
+        more = ("--model_path", place.results)
+    if command == "train":
+        place.good("train")
+        folder, more = place.results, ("--model_resume_path", place.results)
+    path = folder / f"{command}.speedscope.json"
+    path.write_text("{}")
+    done = place.run(command, *more, "--profile")
+    assert path.read_text() == "{}"
+    assert f"{path.name} exists, is no profile of distcore's, and was left as it is" in done.err
+    # Where a run's results come is not known before its work.
+    assert done.code == (0 if command == "train" else 2)
+    assert command == "train" or not list(folder.glob("predictions.parquet"))
+    path.unlink()
+    for _ in range(2):
+        place.good(command, *more, "--profile", *(("--overwrite",) if command == "predict" else ()))
+        stacks_of(path)
+
+
 def test_time_on_a_processor_and_waiting_are_told_apart() -> None:
     def work(until: threading.Event) -> None:
         while not until.is_set():

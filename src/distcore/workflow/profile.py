@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 ENDING = ".speedscope.json"
+BEGINNING = json.dumps({"$schema": SCHEMA, "exporter": "distcore"})[:-1]
+"""Of a file that we wrote, which another profile may replace."""
+
 SEARCH = "hyperopt"
 """The command whose work other processes do."""
 
@@ -76,6 +79,17 @@ class Profile:
         kept = folder is not None and folder.is_dir()
         return Path(folder if kept and folder is not None else ".", f"{self.command}{ENDING}")
 
+    def check(self) -> None:
+        """Raise UserError, before any work, if a file that is no profile of ours lies where the
+        results are known to come."""
+        from distcore_core.errors import UserError
+
+        session, path = self.session, self.path()
+        assert session is not None
+        known = session.mirror is not None or self.command == "preprocess"
+        if (known or path.parent == session.directory) and not replaceable(path):
+            raise UserError(f"{path} {NOT_OURS}. Move it away, or leave --profile out.")
+
     def missing(self) -> str:
         """The processes of this command that are not in the profile, in words; empty if there are
         none."""
@@ -92,9 +106,23 @@ class Profile:
 
 
 def seen(session: Profiled) -> None:
-    """A session began: its stages are those of the profile under way."""
+    """A session began: its stages are those of the profile under way. Raises UserError if the
+    profile would replace a file that is none of ours."""
     for each in _current:
         each.session = session
+        each.check()
+
+
+NOT_OURS = "exists, is no profile of distcore's, and was left as it is"
+
+
+def replaceable(path: Path) -> bool:
+    """Whether a profile may be written to the path: nothing lies there, or one of ours."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BEGINNING)) == BEGINNING.encode()
+    except OSError:  # nothing is there, or the writing will say what is wrong
+        return True
 
 
 @contextmanager
@@ -146,6 +174,9 @@ def _tell(profile: Profile, parts: list[Part], processor: Mapping[str, float]) -
     if profile.missing():
         print(f"Not in it: {profile.missing()}.", file=sys.stderr)
     path = profile.path()
+    if not replaceable(path):
+        print(f"The profile is not kept: {path} {NOT_OURS}.", file=sys.stderr)
+        return
     try:
         write_file(path, json.dumps(speedscope(profile.command, parts)).encode())
     except OSError as error:

@@ -160,10 +160,10 @@ def under_way(
 
     brought: extensions that the command adds to those of the config."""
     plugins = session.plugins
-    profile.seen(session)
     sweep_system()
     error: BaseException | None = None
     try:
+        profile.seen(session)
         # The config's innermost: training compares what listens with them.
         with listening(brought, plugins), listening(extensions, plugins):
             try:
