@@ -106,7 +106,7 @@ def test_prune_tells_what_it_does(place, said):
     assert out.count("no rule says that it goes") == 2
     assert "0 bytes freed" in out
     code, out, _ = said("prune", *flags(place, "--dataset"), "--unused", "--dry_run")
-    assert out.count("would be removed") == 2
+    assert out.count("would be removed") == out.count("no run uses it") == 2
     assert sorted(os.listdir(shard_of)) == KEYS
     use = begin_use(Cache(directory=str(shard_of), key=KEYS[0]))
     code, out, _ = said("prune", *flags(place, "--dataset"), "--keep", "1kB", "--json")
@@ -116,8 +116,12 @@ def test_prune_tells_what_it_does(place, said):
         KEYS[0]: "kept",
         KEYS[1]: "removed",
     }
+    assert {each["key"]: (each["reason"], each["kept"] != "") for each in json.loads(out)} == {
+        KEYS[0]: (f"used by {os.getpid()}", True),
+        KEYS[1]: ("too much is kept, and it was used longest ago", False),
+    }
     code, out, _ = said("prune", *flags(place, "--dataset"), "--older_than", "0")
-    assert "removed" in out
+    assert "last used 0.0 days ago" in out
     assert os.listdir(shard_of) == []
 
 

@@ -18,7 +18,7 @@ import pytest
 from distcore.cli.arguments import set_up_logging
 from distcore.cli.main import main
 from distcore.workflow import progress_view
-from distcore.workflow.progress_text import closing, line_of, round_line
+from distcore.workflow.progress_text import closing, line_of, round_line, status_of
 from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import training_log
 from distcore_core.progress import Progress, Round, Stage
@@ -41,6 +41,47 @@ def test_a_plain_line_for_each_stage() -> None:
     assert [line.split()[0] for line in lines] == ["preprocess", "train"]
     assert "100 rows" in lines[0]
     assert "128 rows" in lines[1]
+
+
+def test_what_was_done_before_counts_for_no_rate_and_no_time(monkeypatch) -> None:
+    progress = Progress()
+    progress.begin("train", total=100, unit="steps", rows_per_unit=10)
+    progress.done = progress.first = 90
+    assert "rows/s" not in status_of(progress)
+    assert "so far" in status_of(progress)
+    monkeypatch.setattr(progress, "started", progress.started - 5)
+    progress.done = 95
+    assert "step 95 of 100 (95 %), 10 rows/s, 5.0 s left" in status_of(progress)
+    progress.end()
+    assert line_of(progress.stages_finished[0]) == "train       50 rows in 5.0 s (10 rows/s)"
+
+
+def test_training_tells_its_own_rows_and_a_search_none(tmp_path: Path, capsys, monkeypatch) -> None:
+    given, out = words(tmp_path)[len(PROGRAM) + 1 :], [""]
+
+    def told(stage: str, command: str, *more: str) -> str:
+        assert main([command, *given, *more]) == 0
+        said = capsys.readouterr()
+        out[:], lines = said.out.splitlines(), said.err.splitlines()
+        return next(line for line in lines if line.startswith(f"{stage} "))
+
+    line = told("train", "train", "--set", "trainer.epochs=2")
+    run = tmp_path / "experiment_run"
+    rows = json.loads((run / "description.json").read_text())["data"]["rows"]["train"]
+    assert rows % 32
+    assert line.startswith(f"train       {2 * rows} rows in ")
+    there = ("--model_resume_path", str(run))
+    line = told("train", "train", "--set", "trainer.epochs=2", *there)
+    assert re.fullmatch(r"train +[\d.]+ s", line)
+    section = (
+        "hyperopt={metric: loss, output_feature: combined, parameters: {trainer.learning_rate: "
+        "{space: choice, categories: [0.1]}}, executor: {type: local, num_samples: 1}}"
+    )
+    monkeypatch.chdir(tmp_path)
+    given[-1] = "found"
+    line = told("trials", "hyperopt", "--set", section, "--set", "trainer.epochs=1")
+    assert re.fullmatch(r"trials +[\d.]+ s", line)
+    assert out[-1] == "found/hyperopt_run/model"  # as it was given
 
 
 def test_bars_show_stage_rate_and_loss() -> None:

@@ -57,8 +57,8 @@ class Stage(NamedTuple):
 class Progress:
     """The stage under way.
 
-    stage: "preprocess", "train", "evaluate", "predict", …; done and total count `unit`s ("rows",
-        "steps", …).
+    stage: "preprocess", "train", "evaluate", …; done and total count `unit`s ("rows", "steps", …),
+        of which `first` were done before it began.
     loss: the last loss, a float or a tensor that the drawing thread reads.
     note: anything short to be shown behind the bar.
     stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to
@@ -70,34 +70,33 @@ class Progress:
     def __init__(self) -> None:
         self.stage = ""
         self.unit = "rows"
-        self.done = 0
+        self.done = self.first = 0
         self.total: int | None = None
         self.loss: Any = None
         self.note = ""
         self.stop: bool | str = False
-        self.rows_per_unit = 1
+        self.rows_per_unit: float = 1
         self.started = time.monotonic()
         self.stages_finished: list[Stage] = []
         self.rounds: list[Round] = []
         self.on_round: list[Callable[[Round], Any]] = []
 
     def begin(
-        self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: int = 1
+        self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: float = 1
     ) -> None:
         """A stage starts; the one before, if any, ends."""
         self.end()
         self.stage, self.total, self.unit, self.rows_per_unit = stage, total, unit, rows_per_unit
-        self.done, self.loss, self.note = 0, None, ""
+        self.done, self.first, self.loss, self.note = 0, 0, None, ""
         self.started = time.monotonic()
 
     def end(self) -> None:
         """The stage under way is done."""
         if self.stage:
             share = min(1.0, self.done / self.total) if self.total else 1.0
+            rows = round((self.done - self.first) * self.rows_per_unit)
             seconds = time.monotonic() - self.started
-            self.stages_finished.append(
-                Stage(self.stage, self.done * self.rows_per_unit, seconds, share)
-            )
+            self.stages_finished.append(Stage(self.stage, rows, seconds, share))
         self.stage = ""
 
     def tell(self, found: Round) -> None:

@@ -177,7 +177,15 @@ def prune(arguments: Namespace) -> int:
     if arguments.json:
         print(
             json.dumps(
-                [{**_plain(each.entry), "what": each.what, "kept": each.why} for each in decisions],
+                [
+                    {
+                        **_plain(each.entry),
+                        "what": each.what,
+                        "reason": each.why,
+                        "kept": each.why if each.what == "kept" else "",
+                    }
+                    for each in decisions
+                ],
                 indent=2,
             )
         )

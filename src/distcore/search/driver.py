@@ -89,7 +89,9 @@ class Search:
                     [self.section.issue(("parameters",), message)], self.section.source
                 )
 
-    def run(self, directory: Path, resume: bool) -> SearchOutcome:
+    def run(self, directory: Path, resume: bool, shown: Path) -> SearchOutcome:
+        """The search in a folder of an absolute path, for trials that run elsewhere. shown: as it
+        was given, for messages."""
         session, section = self.session, self.section
         session.directory = directory
         work = TrialWork(
@@ -118,7 +120,7 @@ class Search:
             log.info("%s", note)
         log.info(
             "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
-            directory,
+            shown,
             self.objective.goal,
             self.objective,
             job.trials,
@@ -126,7 +128,7 @@ class Search:
             planned["algorithm"],
             self.executor.name,
         )
-        return self._run_trials(job, work)
+        return self._run_trials(job, work, shown)
 
     def _job(self, work: TrialWork, resume: bool) -> SearchJob:
         section, seed = self.section, self.session.config.random_seed
@@ -222,10 +224,10 @@ class Search:
             refuse_another(read_sealed(path, CHANGED), mine, work.directory)
         results.write_json(path, mine)
 
-    def _run_trials(self, job: SearchJob, work: TrialWork) -> SearchOutcome:
+    def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, ended = self.session, sum(record["state"] in ENDED for record in collect(work))
-        session.progress.begin("trials", job.trials, "trials")
-        session.progress.done = ended
+        session.progress.begin("trials", job.trials, "trials", rows_per_unit=0)
+        session.progress.done = session.progress.first = ended
         if ended:
             log.info("%d trials ended before; they are not repeated.", ended)
         written = {**self.section.written, "random_seed": session.config.random_seed}
@@ -234,8 +236,8 @@ class Search:
         except KeyboardInterrupt as error:
             conclude(session, work, written, self.skip, interrupted=True)
             words = (
-                f"The results so far are in {work.directory}; go on with: distcore hyperopt "
-                f"--config … --dataset … --model_resume_path {work.directory}"
+                f"The results so far are in {shown}; go on with: distcore hyperopt "
+                f"--config … --dataset … --model_resume_path {shown}"
             )
             raise Stopped(words, signal_of(error)) from None
         session.progress.end()

@@ -96,7 +96,11 @@ def hyperopt(
         )
         search = Search(section, session, data, skip, backend, random_seed)
         directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))
-        return search.run(directory.absolute(), going_on is not None)
+        found = search.run(directory.absolute(), going_on is not None, shown=directory)
+        if found.model is None:
+            return replace(found, directory=directory)
+        model = directory / found.model.relative_to(found.directory)
+        return replace(found, directory=directory, model=model)
 
 
 def _document(config: Any, going_on: Path | None) -> Document:

@@ -39,7 +39,7 @@ def status_of(progress: Progress) -> str:
 def rate_of(progress: Progress) -> str:
     """Rows a second; empty before the first."""
     seconds = time.monotonic() - progress.started
-    rows = progress.done * progress.rows_per_unit
+    rows = (progress.done - progress.first) * progress.rows_per_unit
     return f"{short(rows / seconds)} rows/s" if rows and seconds > 0 else ""
 
 
@@ -52,8 +52,8 @@ def loss_of(progress: Progress) -> str:
 def time_of(progress: Progress) -> str:
     """How long the stage will still take, or how long it takes already."""
     done, total, elapsed = progress.done, progress.total, time.monotonic() - progress.started
-    if total and 0 < done < total:
-        return f"{duration(elapsed * (total - done) / done)} left"
+    if total and progress.first < done < total:
+        return f"{duration(elapsed * (total - done) / (done - progress.first))} left"
     return f"{duration(elapsed)} so far"
 
 

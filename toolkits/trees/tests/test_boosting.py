@@ -155,7 +155,7 @@ def test_a_run_that_was_killed_ends_with_the_bytes_of_one_that_was_not(trainer, 
 def test_a_run_goes_on_with_more_rounds_and_with_no_other_trees(trainer, tmp_path):
     options = {"early_stopping_rounds": 0, "trees_per_evaluation": 5}
     first = trained(tmp_path, trainer, num_boost_round=10, **options)
-    again = {"output_directory": tmp_path, "model_resume_path": first.directory, "view": "none"}
+    again = {"model_resume_path": first.directory, "view": "none"}
     with pytest.raises(DifferentRun, match=r"another learning_rate\. Resume with the options"):
         distcore.train(
             config(tmp_path, trainer, num_boost_round=10, learning_rate=0.5, **options),

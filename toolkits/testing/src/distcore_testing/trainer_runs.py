@@ -50,6 +50,7 @@ class TrainerRuns:
         """The outcome of a short training on the same rows, whatever the seed. model: to start
         from. resume: the run to go on with."""
         whole = data.table()
+        place = {} if resume is not None else {"output_directory": folder / "results"}
         return app().train(
             cls.config(folder, **changes),
             training_set=whole.slice(0, 400),
@@ -58,7 +59,7 @@ class TrainerRuns:
             random_seed=seed,
             model_load_path=model,
             model_resume_path=resume,
-            output_directory=folder / "results",
+            **place,
         )
 
     @pytest.fixture(scope="class")

@@ -34,9 +34,9 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
                 64,
             )
             assert shown.loss == 0.5
-            worker.done, worker.loss = 10, None
+            worker.done, worker.first, worker.loss = 10, 3, None
     assert (shown.stage, shown.done) == ("", 10)
-    assert shown.stages_finished[0][:2] == ("train", 640)
+    assert shown.stages_finished[0][:2] == ("train", 7 * 64)
     assert not os.path.exists(path)
 
 

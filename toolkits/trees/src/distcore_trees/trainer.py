@@ -201,7 +201,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             lambda rounds: checkpoints.save(rounds, forests, statistics),
             progress,
         )
-        progress.done = boosting.rounds
+        progress.done = progress.first = boosting.rounds
         return boosting
 
     def _watched(self, name: str, metrics: Collection[str], wanted: JSON) -> str:

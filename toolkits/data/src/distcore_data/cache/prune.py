@@ -25,6 +25,7 @@ from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.local import LocalStore
 
 CACHES = ("whole", "damaged")
+DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of an entry: "removed", "would be removed", or "kept" and why."""
+    """What became of an entry, "removed", "would be removed" or "kept", and why."""
 
     entry: Entry
     what: str
@@ -65,28 +66,39 @@ def prune(
         entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store)
     )
     decisions = []
-    for entry in entries:
-        if entry not in going:
+    for at, entry in enumerate(entries):
+        if at not in going:
             decisions.append(Decision(entry, "kept", _reason(entry)))
         elif dry_run:
-            decisions.append(Decision(entry, "would be removed"))
+            decisions.append(Decision(entry, "would be removed", going[at]))
         else:
             why = _removed(store, entry)
-            decisions.append(Decision(entry, "kept", why) if why else Decision(entry, "removed"))
+            decisions.append(
+                Decision(entry, "kept", why) if why else Decision(entry, "removed", going[at])
+            )
     return decisions
 
 
-def chosen(entries: Sequence[Entry], rules: Rules, now: float) -> list[Entry]:
-    """The entries that the rules let go, of a list with the one used longest ago first."""
-    going = [entry for entry in entries if entry.state == "left over"]
-    free = [entry for entry in entries if entry.state in CACHES and not entry.in_use]
+def chosen(entries: Sequence[Entry], rules: Rules, now: float) -> dict[int, str]:
+    """The places of the entries that the rules let go, of a list with the one used longest ago
+    first, and why each goes."""
+    going = {
+        at: "a killed builder left it"
+        for at, entry in enumerate(entries)
+        if entry.state == "left over"
+    }
     total = sum(entry.bytes for entry in entries if entry.state in CACHES)
-    for entry in free:
+    for at, entry in enumerate(entries):
+        if entry.state not in CACHES or entry.in_use:
+            continue
         age = now - max(entry.used, entry.built)
-        too_old = rules.older_than is not None and age > rules.older_than
-        too_many = rules.keep is not None and total > rules.keep
-        if rules.unused or too_old or too_many:
-            going.append(entry)
+        if rules.unused:
+            going[at] = "no run uses it"
+        elif rules.older_than is not None and age > rules.older_than:
+            going[at] = f"last used {age / DAY:.1f} days ago"
+        elif rules.keep is not None and total > rules.keep:
+            going[at] = "too much is kept, and it was used longest ago"
+        if at in going:
             total -= entry.bytes
     return going
 

@@ -164,8 +164,9 @@ class TrainLoop:
         finite, and Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints
         are)."""
         plan, state = self.work.plan, self.state
-        self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
-        self.progress.done = state.step
+        rows = plan.rows / plan.steps_per_epoch  # of a step: the last of an epoch may have fewer
+        self.progress.begin("train", plan.total_steps, "steps", rows)
+        self.progress.done = self.progress.first = state.step
         self.work.module.train()
         if self.work.validation is not None or self.work.train_in_order is not None:
             import_metrics(self.work.features)

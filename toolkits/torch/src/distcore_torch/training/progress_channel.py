@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TextIO
 from distcore_core.progress import Progress, Round
 from distcore_data.temporaries import temporary_folder
 
-LAYOUT = struct.Struct("<qqqdq")
+LAYOUT = struct.Struct("<qqqddq")
 """sequence (0: nothing yet), done, total (-1: unknown), loss (NaN: none), rows per unit."""
 
 SECONDS = 0.2
@@ -37,24 +37,26 @@ class Reporter(Protocol):
 
 
 class Numbers(NamedTuple):
-    """How far training is: done and total in steps, the last loss, rows of a step."""
+    """How far training is: done and total in steps, the last loss, rows of a step, and the steps
+    that were done before it began."""
 
     done: int
     total: int | None
     loss: float | None
-    rows_per_unit: int
+    rows_per_unit: float
+    first: int = 0
 
     @classmethod
     def of(cls, progress: Progress) -> Numbers:
         """What a worker's progress says; reading the loss waits for its device."""
         loss = None if progress.loss is None else float(progress.loss)
-        return cls(progress.done, progress.total, loss, progress.rows_per_unit)
+        return cls(progress.done, progress.total, loss, progress.rows_per_unit, progress.first)
 
     def show(self, progress: Progress, begun: bool) -> None:
         """Copy into the progress that is drawn. begun: its stage is under way already."""
         if not begun:
             progress.begin("train", self.total, "steps", self.rows_per_unit)
-        progress.done, progress.loss = self.done, self.loss
+        progress.done, progress.first, progress.loss = self.done, self.first, self.loss
 
 
 class FileProgressChannel:
@@ -72,10 +74,11 @@ class FileProgressChannel:
         begun = False
         while True:
             last = over.wait(SECONDS)
-            sequence, done, total, loss, rows = LAYOUT.unpack(self._memory[:])
+            sequence, done, total, loss, rows, first = LAYOUT.unpack(self._memory[:])
             if sequence:
                 numbers = Numbers(
-                    done, None if total < 0 else total, None if loss != loss else loss, rows
+                    *(done, None if total < 0 else total, None if loss != loss else loss),
+                    *(rows, first),
                 )
                 numbers.show(self.progress, begun)
                 begun = True
@@ -160,9 +163,9 @@ class FileReporter:
                     sequence or progress.stage
                 ):  # the last numbers are those of a stage that has ended
                     sequence += 1
-                    done, total, loss, rows = Numbers.of(progress)
+                    done, total, loss, rows, first = Numbers.of(progress)
                     told = (float("nan") if loss is None else loss, -1 if total is None else total)
-                    memory[:] = LAYOUT.pack(sequence, done, told[1], told[0], rows)
+                    memory[:] = LAYOUT.pack(sequence, done, told[1], told[0], rows, first)
                 if last:
                     return
 
