@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import DataError, UserError
+from distcore_data.encoding import ranked_splits
 from distcore_data.encoding.hashing import chosen, key_of, row_hashes
-from distcore_data.encoding.ranked_splits import GROUP, parse_times, spread
+from distcore_data.encoding.ranked_splits import GROUP, spread, times_of
 from distcore_data.encoding.splits import GivenSplitter, fixed_value, ludwig_hash, make_splitter
 from distcore_data.encoding.splitter import Rows, Splitter, coded
 
@@ -165,6 +166,10 @@ def test_datetime_takes_the_earliest_rows_for_training_ties_by_row_number(days, 
     assert splits.tolist() == expected.tolist()
 
 
+def read(values):
+    return times_of(pa.array(values)).to_pylist()
+
+
 def test_dates_of_many_spellings_are_read():
     texts = [
         "2024-02-29",
@@ -175,9 +180,9 @@ def test_dates_of_many_spellings_are_read():
     ]
     days = np.datetime64("2024-02-29T00:00:00", "ns").astype(np.int64)
     noon = days + 12 * 3600 * 10**9
-    assert parse_times(texts) == [days, noon, noon + 5 * 10**8, noon, days]
-    assert parse_times(["1709164800", None, "soon", "2023-02-29"]) == [days, None, None, None]
-    assert parse_times([1709164800.0]) == [days]
+    assert read(texts) == [days, noon, noon + 5 * 10**8, noon, days]
+    assert read(["1709164800", None, "soon", "2023-02-29"]) == [days, None, None, None]
+    assert read([1709164800.0]) == [days]
     others = [
         "29 Feb 2024",
         "February 29, 2024",
@@ -186,8 +191,33 @@ def test_dates_of_many_spellings_are_read():
         "02/29/2024 00:00",
         "2024-02-29 12:00 AM",
     ]
-    assert parse_times(others) == [days] * len(others)
-    assert parse_times(["29.02.2024", "13/02/2024x"]) == [None, None]
+    assert read(others) == [days] * len(others)
+    assert read(["29.02.2024", "13/02/2024x"]) == [None, None]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            lambda when, mark, between, end: f"{when:%Y{mark}%m{mark}%d}{between}{end}",
+            st.datetimes(datetime(1600, 1, 1), datetime(2300, 1, 1)),
+            st.sampled_from("-/"),
+            st.sampled_from(["", " 12:30:05", "T12:30:05", "t12:30:05", " 12:30", "T24:00:00"]),
+            st.sampled_from(["", "", "", "Z", ".5", "+01:00", "x"]),
+        )
+        | st.none()
+        | st.sampled_from(["2023-02-29", "", "soon", "12"]),
+        max_size=9,
+    ),
+    st.booleans(),
+)
+def test_the_usual_forms_are_read_as_all_others_are(texts, as_codes):
+    """At once, and to the same nanosecond."""
+    values = pa.array(texts, pa.utf8())
+    found = times_of(values.dictionary_encode() if as_codes else values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranked_splits, "_are_plain", lambda texts: np.zeros(len(texts), bool))
+        assert found.equals(times_of(values))
 
 
 @pytest.mark.parametrize(
@@ -344,5 +374,7 @@ def test_row_hashes_are_known_and_samples_have_their_proportion():
 
 def test_numbers_beyond_the_seconds_that_fit_are_no_times():
     """Milliseconds since 1970 were all the same time, so the split was by the order of the rows."""
-    assert parse_times([1_700_000_000, "1.5", -3]) == [17 * 10**17, 15 * 10**8, -3 * 10**9]
-    assert parse_times([1_700_000_000_000, "-1600000000000", 10**20]) == [None] * 3
+    assert read([1_700_000_000, -3]) == [17 * 10**17, -3 * 10**9]
+    assert read(["1700000000", "1.5", "-3"]) == [17 * 10**17, 15 * 10**8, -3 * 10**9]
+    assert read([1_700_000_000_000, -1_600_000_000_000]) == [None] * 2
+    assert read(["1700000000000", "-1600000000000", str(10**20)]) == [None] * 3

@@ -10,9 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths
 from distcore_data.blame import BadRow
+from distcore_data.encoding.dates import DAY, SECOND, seconds_of
 from distcore_data.encoding.hashing import key_of, row_hashes
 from distcore_data.encoding.splitter import Rows, Splitter, coded
+from distcore_data.encoding.texts import without_unused
 
 GROUP = 1000
 """Rows of a class that are permuted together: sorting stays local, and every group has its
@@ -107,6 +110,8 @@ class StratifySplitter(Splitter):
         return splits
 
 
+BILLION = 10**9
+
 MOST_SECONDS = 9.2e9
 """Whose nanoseconds an int64 holds: until 2261."""
 
@@ -158,24 +163,24 @@ class DatetimeSplitter(Splitter):
         return splits
 
     def _times(self, rows: Rows) -> np.ndarray:
-        codes, values = coded(rows.columns[self.column or ""])
-        parsed = parse_times(values)
-        bad = np.flatnonzero(np.array([each is None for each in parsed], bool)[codes])
-        if len(bad):
-            row = int(bad[0])
-            value = values[codes[row]]
-            raise BadRow(
-                f"Column {self.column!r}: "
-                + (
-                    "the date is missing"
-                    if value is None
-                    else f"{value!r} is no date that is understood"
-                )
-                + ". Write dates as 2026-11-21 or 2026-11-21 10:30:00, or seconds since 1970, in "
-                "every row.",
-                int(rows.numbers[row]),
-            )
-        return np.array([0 if each is None else each for each in parsed], np.int64)[codes]
+        column, start = rows.columns[self.column or ""], 0
+        found = [np.zeros(0, np.int64)]
+        for chunk in column.chunks:
+            times = times_of(chunk)
+            if times.null_count:
+                row = int(np.argmin(flags(times.is_valid())))
+                raise self._refusal(chunk[row].as_py(), int(rows.numbers[start + row]))
+            found.append(to_numpy(times))
+            start += len(chunk)
+        return np.concatenate(found)
+
+    def _refusal(self, value: Any, row: int) -> BadRow:
+        why = "the date is missing" if value is None else f"{value!r} is no date that is understood"
+        return BadRow(
+            f"Column {self.column!r}: {why}. Write dates as 2026-11-21 or 2026-11-21 10:30:00, or "
+            "seconds since 1970, in every row.",
+            row,
+        )
 
 
 def spread(
@@ -197,12 +202,20 @@ def spread(
     return splits
 
 
-def parse_times(values: Sequence[Any]) -> list[int | None]:
-    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are seconds
-    since 1970."""
-    texts = pa.array([None if value is None else str(value) for value in values], pa.utf8())
-    parsed = _parsed(texts)
-    return parsed.to_pylist()
+def times_of(values: pa.Array) -> pa.Array:
+    """Nanoseconds since 1970 of each value, int64 [n], null if it is no time.
+
+    Args:
+        values: [n], texts or a dictionary of them, or numbers, which are seconds since 1970.
+    """
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    elif values.type.index_type == pa.int32():
+        values = without_unused(values)
+    texts = values.dictionary
+    if not pa.types.is_string(texts.type):
+        texts = strings([str(value) for value in texts.to_pylist()])
+    return _parsed(texts).take(values.indices)
 
 
 # ------------------------------------------------------------------ inside
@@ -235,24 +248,59 @@ def _permuted(hashes: np.ndarray, first: int) -> np.ndarray:
 
 
 def _parsed(texts: pa.Array) -> pa.Array:
+    """int64 nanoseconds of texts; those of the usual forms at once, others one form after the
+    other."""
+    seconds, usual = seconds_of(texts)
+    if not texts.null_count:
+        usual &= _are_plain(texts) & (np.abs(seconds) < MOST_SECONDS)
+        if usual.all():
+            return from_numpy(seconds * BILLION)
+    else:
+        usual[:] = False
+    others = _by_forms(texts.filter(truths(~usual)))
+    found = seconds * BILLION
+    found[~usual] = to_numpy(others.fill_null(from_numpy(np.zeros(1, np.int64))[0]))
+    is_time = np.ones(len(texts), bool)
+    is_time[~usual] = flags(others.is_valid())
+    bits = truths(is_time).buffers()[1]
+    return pa.Array.from_buffers(pa.int64(), len(texts), [bits, pa.py_buffer(found)])
+
+
+def _are_plain(texts: pa.Array) -> np.ndarray:
+    """Which texts are a day or a time to the second as ISO 8601 writes it, if they are one: bool
+    [n]. With a fraction, an offset or other marks they are read otherwise."""
+    _, ends, content = texts.buffers()
+    if content is None or content.size <= DAY:
+        return np.zeros(len(texts), bool)
+    bounds = np.frombuffer(ends, np.int32)[texts.offset :][: len(texts) + 1]
+    letters, starts, sizes = np.frombuffer(content, np.uint8), bounds[:-1], np.diff(bounds)
+    found = (sizes == DAY) | (sizes == SECOND)
+    starts = np.where(found, starts, 0)
+    found &= letters[starts + 4] == ord("-")
+    between = letters[np.where(sizes == SECOND, starts + DAY, 0)]
+    return found & ((sizes == DAY) | (between == ord(" ")) | (between == ord("T")))
+
+
+def _by_forms(texts: pa.Array) -> pa.Array:
     """int64 nanoseconds; ISO 8601 first, then FORMATS, each for the texts that are still unread,
     then plain numbers."""
-    kind = pa.timestamp("ns")
+    kind, most = pa.timestamp("ns"), from_numpy(np.array([int(MOST_SECONDS)]))[0]
     result = _iso(texts)
     for spelling in FORMATS:
         if result.null_count == texts.null_count:
             break
-        result = pc.coalesce(
-            result, pc.strptime(texts, spelling, "s", error_is_null=True).cast(kind)
-        )
+        seconds = pc.strptime(texts, spelling, "s", error_is_null=True)
+        held = pc.less(pc.abs(seconds.view(pa.int64())), most)
+        seconds = pc.if_else(held, seconds, pa.nulls(1, seconds.type)[0])
+        result = pc.coalesce(result, seconds.cast(kind))
     numbers = result.cast(pa.int64())
     if result.null_count > texts.null_count:
         plain = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
-        spelled = pc.if_else(pc.and_(plain, result.is_null()), texts, pa.scalar(None, pa.utf8()))
+        spelled = pc.if_else(pc.and_(plain, result.is_null()), texts, pa.nulls(1, pa.utf8())[0])
         seconds = spelled.cast(pa.float64())
         # Beyond them, as milliseconds since 1970 are, all times would be one.
         held = pc.less(pc.abs(seconds), MOST_SECONDS)
-        seconds = pc.if_else(held, seconds, pa.scalar(None, pa.float64()))
+        seconds = pc.if_else(held, seconds, pa.nulls(1, pa.float64())[0])
         numbers = pc.coalesce(numbers, pc.multiply(seconds, 1e9).cast(pa.int64(), safe=False))
     return numbers
 
@@ -262,7 +310,7 @@ def _iso(texts: pa.Array) -> pa.Array:
     pattern = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d{1,9})?)?)?)?$"
     plain = pc.match_substring_regex(texts, pattern)
     zoned = pc.match_substring_regex(texts, pattern[:-1] + r"(Z|[+-]\d{2}(:?\d{2})?)$")
-    none = pa.scalar(None, pa.utf8())
+    none = pa.nulls(1, pa.utf8())[0]
     try:
         local = pc.if_else(plain, texts, none).cast(kind)
         utc = pc.if_else(zoned, texts, none).cast(pa.timestamp("ns", "UTC")).cast(kind)
