@@ -515,6 +515,34 @@ def test_a_shard_is_hashed_once_a_process(copy, monkeypatch):
     assert len(hashed) == 1
 
 
+@pytest.mark.parametrize("where", ["open", "read"])
+def test_a_format_that_fails_on_a_whole_shard_is_no_damage(copy, monkeypatch, where):
+    reader = open_cache(copy)
+    if where == "read":
+        reader.read("train", 0, 5)
+    fault = KeyError("tokens")
+
+    def fails(*_):
+        raise fault
+
+    shards = {type(each.reader) for each in reader._open.values()} or {type(reader._format)}
+    monkeypatch.setattr(shards.pop(), where, fails)
+    path = copy.folder / "train" / "00000.parquet"
+    with pytest.raises(CacheError) as caught:
+        reader.read("train", 0, 5)
+    said = str(caught.value)
+    assert f"The cache format 'parquet' failed to read {path}, which is as it was written" in said
+    assert "KeyError: 'tokens'" in said
+    assert "Run again" not in said
+    assert caught.value.__cause__ is fault
+    assert not (copy.folder / cache_files.DAMAGED).exists()
+    if where == "read":  # bytes that changed while the shard was open are damage
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+        with pytest.raises(CacheError, match=r"xxh3 should be .*Run again with the data"):
+            reader.read("train", 0, 5)
+    reader.close()
+
+
 def test_damage_that_keeps_the_size_is_a_hit_but_not_read(copy, cache):
     """Hits look at sizes only (a large cache would take long to hash); the bytes are hashed
     before they are used."""

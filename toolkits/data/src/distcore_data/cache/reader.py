@@ -15,6 +15,7 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, SPLITS, CacheFormat, Column, ShardReader, Split
 from distcore_core.errors import CacheError
 from distcore_data.arrow import to_numpy
+from distcore_data.blame import one_line
 from distcore_data.cache.builder import SPLIT_CODES, SPLIT_COLUMN
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import SHARD_ROWS, FileEntry, Manifest
@@ -172,7 +173,7 @@ class CacheReader:
                     continue
                 if shard.reader is None:
                     shard.reader = self._opened(entry)
-                with _Decoding(self._files, entry):
+                with _Decoding(self._files, entry, self._manifest.format.name):
                     return shard.reader.read(start, stop, names)
 
     def _shard(self, entry: FileEntry) -> _Shard:
@@ -195,7 +196,7 @@ class CacheReader:
     def _opened(self, entry: FileEntry) -> ShardReader:
         file = self._files.open(entry)
         try:
-            with _Decoding(self._files, entry):
+            with _Decoding(self._files, entry, self._manifest.format.name):
                 reader = self._format.open(file)
                 if reader.rows != entry.rows:
                     raise ValueError(f"{entry.rows} rows were expected, {reader.rows} found")
@@ -223,10 +224,11 @@ class _Shard:
 
 
 class _Decoding:
-    """Whatever a format raises on damaged bytes becomes a CacheError that names the file."""
+    """Whatever a format raises becomes a CacheError that names the file, if its bytes are damaged,
+    or else the format. format: its name."""
 
-    def __init__(self, files: CacheFiles, entry: FileEntry) -> None:
-        self.files, self.entry = files, entry
+    def __init__(self, files: CacheFiles, entry: FileEntry, format: str) -> None:
+        self.files, self.entry, self.format = files, entry, format
 
     def __enter__(self) -> None:
         return None
@@ -235,10 +237,20 @@ class _Decoding:
         # A plugin may raise anything on bytes that are not its own; only what is no fault of the
         # file passes.
         if isinstance(error, Exception) and not isinstance(error, MemoryError | CacheError):
+            self._refuse_damage(error)
             raise CacheError(
-                f"{self.files.where(self.entry)} of the cache cannot be decoded "
-                f"({type(error).__name__}: {error}). {self.files.advice()}"
+                f"The cache format {self.format!r} failed to read {self.files.where(self.entry)}, "
+                f"which is as it was written ({one_line(error)}). Report it to who made the "
+                "format, or choose another one with backend.cache_format."
             ) from error
+
+    def _refuse_damage(self, error: Exception) -> None:
+        """Raise CacheError if the file's bytes are others than when it was opened."""
+        try:
+            with self.files.opened(self.entry) as file:
+                self.files.compare(file, self.entry)
+        except CacheError as damage:
+            raise damage from error
 
 
 def arrow_type(column: Column) -> pa.DataType:
