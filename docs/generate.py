@@ -117,14 +117,14 @@ def markdown(documented: Any) -> str:
     """A docstring whose sections (`Args:`, `Returns:`, `Raises:`, …) are lists."""
     lines: list[str] = []
     within = False
-    for line in (inspect.getdoc(documented) or "").splitlines():
+    for line in _own_lines(documented).splitlines():
         section = re.fullmatch(r"(Args|Returns|Raises|Attributes):", line)
         item = re.match(r"    (\S.*)", line)
         if section:
             within = True
             lines += [f"**{section[1]}**", ""]
         elif within and item:
-            named = re.match(r"([\w, ]+|\*\*?\w+): (.*)", item[1])
+            named = re.match(r"(\w+(?:, \w+)*|\*\*?\w+): (.*)", item[1])
             lines.append(f"- `{named[1]}`: {named[2]}" if named else f"- {item[1]}")
             if not named and len(lines) > 1 and lines[-2].startswith(("- ", "  ")):
                 lines[-1] = f"  {item[1]}"
@@ -138,6 +138,17 @@ def markdown(documented: Any) -> str:
             within = within and not line
             lines.append(line)
     return "\n".join(lines)
+
+
+def _own_lines(documented: Any) -> str:
+    """The docstring; of a class, behind its first paragraph, each attribute begins a line, where
+    several share one."""
+    text = inspect.getdoc(documented) or ""
+    if not inspect.isclass(documented):
+        return text
+    names = "|".join({*inspect.get_annotations(documented), *vars(documented)})
+    first, blank, rest = text.partition("\n\n")
+    return first + blank + re.sub(rf"[.;](?: |\n +)({names}): ", r".\n\1: ", rest)
 
 
 def main() -> int:

@@ -203,15 +203,15 @@ def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | N
 def _refuse_none(sample: Sample | None, total: int, dataset: str) -> None:
     """Raise UserError for a sample of no row: as a column without values it would be told of the
     first feature, which is not to blame."""
-    steps = range(0, total, 1 << 20) if sample is not None else ()
-    for first in steps:
+    if sample is None:
+        return
+    for first in range(0, total, 1 << 20):
         if sample.mask(np.arange(first, min(first + (1 << 20), total))).any():
             return
-    if steps:
-        raise UserError(
-            f"preprocessing.sample_ratio or sample_size takes none of the {total} rows of "
-            f"{dataset or 'the dataset'}. Raise it, or give more rows."
-        )
+    raise UserError(
+        f"preprocessing.sample_ratio or sample_size takes none of the {total} rows of "
+        f"{dataset or 'the dataset'}. Raise it, or give more rows."
+    )
 
 
 def _survey(
