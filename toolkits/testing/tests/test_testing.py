@@ -27,16 +27,33 @@ def test_a_failing_suite_shows_the_values(tmp_path):
         "        self.name = 'other'\n"
         "        super().test_it_says_its_name_and_real_resources(backend)\n"
     )
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "resources",
-        "test_it.py",
-    ]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert "assert 'local' == 'other'" in done.stdout, done.stdout + done.stderr
+    said = of_pytest(tmp_path, "-k", "resources")
+    assert "assert 'local' == 'other'" in said, said
+
+
+def test_every_module_of_the_kit_shows_the_values(tmp_path):
+    """Those that suites inherit from and ask, too; and naming a second suite warns of nothing."""
+    (tmp_path / "test_it.py").write_text(
+        "import importlib, pkgutil\n"
+        "import distcore_testing.data, distcore_testing.elsewhere\n"
+        "from distcore_testing import PluginSuite, TrainerSuite\n"
+        "\n"
+        "def test_it():\n"
+        "    names = [each.name for each in pkgutil.iter_modules(distcore_testing.__path__)]\n"
+        "    modules = [importlib.import_module(f'distcore_testing.{each}') for each in names]\n"
+        "    loaders = {each.__name__: type(each.__loader__).__name__ for each in modules}\n"
+        "    before = {'distcore_testing.data', 'distcore_testing.elsewhere'}\n"
+        "    plain = {name for name in loaders if loaders[name] != 'AssertionRewritingHook'}\n"
+        "    assert plain == before\n"
+    )
+    said = of_pytest(tmp_path, "-W", "error")
+    assert "1 passed" in said, said
+
+
+def of_pytest(folder, *words):
+    """What pytest says of test_it.py."""
+    words = ["-q", "-p", "no:cacheprovider", *words, "test_it.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=folder, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr

@@ -19,6 +19,8 @@ A suite is imported, and pytest with it, when it is first named.
 
 from __future__ import annotations
 
+import sys
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.lazy import on_first_use
@@ -116,6 +118,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         import pytest
 
-        # A failing assert in a suite then shows its values, as one in a test file does.
-        pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.values()))
+        # A failing assert of the kit then shows its values, as one in a test file does. Of modules
+        # that are imported already pytest would warn.
+        modules = {f"{__name__}.{each.name}" for each in iter_modules(__path__)}
+        pytest.register_assert_rewrite(*sorted(modules - set(sys.modules)))
     return _find(name)
