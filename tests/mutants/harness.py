@@ -187,13 +187,14 @@ def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, 
         first failure. "skipped": it was, with all of its parameters.
     """
     _write_distribution(folder)
+    paths = [str(folder), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     words = ["-q", "--tb=short", "-p", "no:cacheprovider", "-c", "pytest.ini", "--junit-xml=found"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, *sorted(set(tests))],
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(folder), str(HERE.parent.parent)]),
+            "PYTHONPATH": os.pathsep.join(paths),
             "OMP_NUM_THREADS": "1",
         },
         capture_output=True,

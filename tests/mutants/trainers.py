@@ -20,6 +20,7 @@ from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_testing import TrainerSuite
+from distcore_torch import tell_checkpoint
 
 DISTCORE_API = (1, 0)
 MUTANTS = Mutants("trainers", TrainerSuite)
@@ -172,6 +173,127 @@ class HidesCheckpoints(Around):
             return self.inner.fit(job, backend, progress)
 
 
+@MUTANTS.fault("test_no_checkpoint_is_written_if_none_is_to_be_kept")
+class KeepsCheckpoints(Around):
+    """Checkpoints are written, whatever the job says."""
+
+    def fit(self, job, backend, progress):
+        return self.inner.fit(replace(job, save_checkpoints=True), backend, progress)
+
+
+@MUTANTS.fault("test_every_evaluation_is_in_the_training_log")
+class TellsNoRound(Around):
+    """No evaluation is told to the progress."""
+
+    def fit(self, job, backend, progress):
+        with patch.object(progress, "tell", lambda found: None):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_every_evaluation_is_in_the_training_log")
+class TellsOneRound(Around):
+    """Every evaluation is told to the progress as that of the last step."""
+
+    def fit(self, job, backend, progress):
+        tell = progress.tell
+        with patch.object(progress, "tell", lambda found: tell(replace(found, step=26))):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_training_ends_where_a_listener_asks_it_to", quick=True)
+class HearsNobody(Around):
+    """Goes on training, whatever listeners answer."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import rank
+
+        tell = rank._tell_round
+        with patch.object(rank, "_tell_round", lambda *told: str(tell(*told))[:0]):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_the_config_and_the_process_stay_as_they_are")
+class ChangesTheConfig(Around):
+    """Writes what it found out into the job's config."""
+
+    def fit(self, job, backend, progress):
+        job.config["trainer"]["batch_size"] = 16
+        return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_the_config_and_the_process_stay_as_they_are")
+class SeedsNumpy(Around):
+    """Seeds numpy's global random numbers."""
+
+    def fit(self, job, backend, progress):
+        np.random.seed(job.seed)
+        return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_the_config_and_the_process_stay_as_they_are")
+class SetsThreads(Around):
+    """Leaves torch with another number of threads."""
+
+    def fit(self, job, backend, progress):
+        import torch
+
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return self.inner.fit(job, backend, progress)
+
+
+class Peeking(Around):
+    """The first step of each epoch is one on rows of another split."""
+
+    split = "validation"
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import rank
+
+        made, split = rank._Loaders.make, self.split
+
+        def make(loaders, asked, rows, shuffle=False):
+            loader = made(loaders, asked, rows, shuffle)
+            if shuffle:
+                batches, other = loader.batches, made(loaders, split, rows)
+                loader.batches = lambda *of: _beginning_with(other.batches(0), batches(*of))
+            return loader
+
+        with patch.object(rank._Loaders, "make", make):
+            return self.inner.fit(job, backend, progress)
+
+
+def _beginning_with(others, batches):
+    first = next(batches)
+    yield next(others, first)
+    yield from batches
+
+
+@MUTANTS.fault("test_only_rows_of_the_training_split_are_learned")
+class LearnsValidationRows(Peeking):
+    """Trains on rows of the validation split, too."""
+
+
+@MUTANTS.fault("test_only_rows_of_the_training_split_are_learned")
+class LearnsTestRows(Peeking):
+    """Trains on rows of the test split, too."""
+
+    split = "test"
+
+
+@MUTANTS.fault("test_what_was_trained_before_changes_nothing")
+class SharesADefault(Around):
+    """Weights of losses are kept in a default that every training shares."""
+
+    def fit(self, job, backend, progress, weights={}):  # noqa: B006 - the fault
+        outputs = [dict(each) for each in job.config["output_features"]]
+        for each in outputs:
+            weight = each.get("loss", {}).get("weight", weights.get(each["name"], 1.0))
+            weights[each["name"]] = weight
+            each["loss"] = {**each.get("loss", {}), "weight": weight}
+        changed = replace(job, config={**job.config, "output_features": outputs})
+        return self.inner.fit(changed, backend, progress)
+
+
 @MUTANTS.fault("test_class_weights_are_honoured_or_refused")
 class IgnoresClassWeights(Around):
     """Every class weighs as much as any other."""
@@ -253,6 +375,31 @@ class Unpickles(Around):
         text = json.dumps(base64.b64encode(pickle.dumps({"format": 1})).decode())
         assert pickle.loads(base64.b64decode(json.loads(text))) == {"format": 1}  # noqa: S301
         return self.inner.load(directory, features, trust=trust)
+
+
+@MUTANTS.sound
+class OtherNames(Around):
+    """Keeps checkpoints by names of its own, too."""
+
+    tells = staticmethod(tell_checkpoint)
+
+    def fit(self, job, backend, progress):
+        result = self.inner.fit(job, backend, progress)
+        with job.open() as opened:
+            for each in (job.directory / CHECKPOINTS).glob("step-*"):
+                step = int(each.name[5:])
+                named = each.with_name(f"round-{step}")
+                shutil.copytree(each, named, dirs_exist_ok=True)
+                self.tells(opened, step, named)
+        return result
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
+class HidesOtherNames(OtherNames):
+    """Nobody is told of checkpoints by names of its own."""
+
+    def tells(self, *told):
+        pass
 
 
 @hookimpl

@@ -3,6 +3,7 @@ outputs."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from distcore_core.plugin import (
     FeatureSet,
     OpenJob,
     Progress,
+    Round,
     Split,
     TrainerBase,
     TrainJob,
@@ -43,10 +45,14 @@ class RidgeTrainer(TrainerBase):
             raise UserError("The trainer ridge starts from nothing: give no path of another model.")
         with job.open() as opened:
             _refuse(opened)
+            progress.begin("train", total=1, unit="steps")
             predictor = RidgePredictor(opened.features, self._solved(opened))
             splits: dict[str, Split] = {"training": "train", "validation": "validation"}
             scores = {name: opened.scores(predictor, each) for name, each in splits.items()}
+            progress.done = 1
+            progress.tell(_round(opened, scores, progress))
             opened.tell_epoch(epoch=1, step=1, metrics=scores)
+            progress.end()
             model = opened.write_model({FILE: lambda file: np.save(file, predictor.coefficients)})
         curves: JSON = {split: {} for split in scores}
         for split, outputs in scores.items():
@@ -104,6 +110,27 @@ def _side(features: FeatureSet, side: str, batch: Batch) -> np.ndarray:
         one_hot = values[:, None] == np.arange(classes) if classes else values
         columns.append(one_hot.reshape(batch.rows, -1).astype(np.float64))
     return np.concatenate(columns, axis=1)
+
+
+def _round(job: OpenJob, scores: JSON, progress: Progress) -> Round:
+    """The only one, so the best one. By the first output's first metric."""
+    split, feature = "validation" if scores["validation"] else "training", job.features.outputs[0]
+    metric, value = next(iter(scores[split][feature.name].items()))
+    return Round(
+        evaluation=1,
+        epoch=1.0,
+        epochs=1.0,
+        step=1,
+        metrics=scores,
+        split=split,
+        feature=feature.name,
+        metric=metric,
+        value=value,
+        best=value,
+        best_evaluation=1,
+        patience_left=None,
+        seconds=time.monotonic() - progress.started,
+    )
 
 
 def _refuse(job: OpenJob) -> None:

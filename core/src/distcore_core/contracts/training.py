@@ -77,7 +77,7 @@ class OpenJob(Protocol):
             metrics: {"training" | "validation": {output feature: {metric: number or None}}}.
 
         Returns:
-            Why one of them asks to end training here; "": nobody does.
+            Why one of them asks to end training here, which it then must; "": nobody does.
         """
         ...
 
@@ -116,6 +116,7 @@ class TrainJob:
     mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the
         model; a trainer that keeps checkpoints of its own copies them with
         `ResultsStore.put_folder` before it counts them as saved.
+    save_checkpoints: whether folders of checkpoints are kept in directory/checkpoints.
     seed: every random number of the run is keyed by it.
     resume: folder of the run to go on with, or None; if results go to a bucket, its checkpoints are
         in there.
@@ -214,12 +215,13 @@ class Trainer(Protocol):
         ...
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
-        """Fit a model and write it (`OpenJob.write_model`).
+        """Fit a model to rows of the training split alone and write it (`OpenJob.write_model`).
+        It leaves the config and the process's random numbers, threads and the like unchanged.
 
         Args:
             job: Config, data, and where the model goes.
             backend: Where to run.
-            progress: Told of every step.
+            progress: Told of every step, and by `tell` of every evaluation.
 
         Raises:
             TrainingError: It cannot go on.

@@ -1,20 +1,19 @@
 """What a trainer is asked for it must do or refuse: seed, weights to start from, weights of classes
-and losses, a run to go on with; and the run's listeners must hear of it."""
+and losses, a run to go on with."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distcore_testing.trainer_runs import TrainerRuns, digests
+from distcore_testing.trainer_runs import digests
+from distcore_testing.trainer_told import TrainerTold
 
 
-class TrainerAsked(TrainerRuns):
+class TrainerAsked(TrainerTold):
     """See `TrainerSuite`."""
 
     def honoured(self, short: dict[str, str], folder: Path, **asked: Any) -> bool:
@@ -84,48 +83,3 @@ class TrainerAsked(TrainerRuns):
         whole = self.trained(tmp_path / "whole", trainer=longer)
         assert digests(resumed.model) == digests(whole.model)
         assert resumed.training_statistics == whole.training_statistics
-
-    def test_listeners_hear_of_evaluations_and_checkpoints(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """In whichever process it trains: each with scores of the run, and folders that are
-        there."""
-        from distcore_data.stores.run_sync import CHECKPOINTS
-
-        listener = {"type": "distcore-testing-diary", "path": str(tmp_path / "diary.jsonl")}
-        _install_diary(tmp_path / "site", monkeypatch)
-        outcome = self.trained(tmp_path, trainer=self.brief(), extensions=[listener])
-        told = [json.loads(line) for line in Path(listener["path"]).read_text().splitlines()]
-        rounds = [each for each in told if each["event"] == "epoch_finished"]
-        assert rounds, "no evaluation was told: call `tell_epoch`"
-        steps = [each["step"] for each in rounds]
-        assert steps == sorted(set(steps))
-        assert min(steps) >= 1
-        assert [each["epoch"] for each in rounds] == sorted(each["epoch"] for each in rounds)
-        curves = outcome.training_statistics["validation"]
-        for each in rounds:
-            assert each["directory"] == str(outcome.directory)
-            found = each["metrics"]["validation"]
-            assert {output["name"] for output in self.outputs} <= set(found)
-            for output, metrics in found.items():
-                for name, value in metrics.items():
-                    assert value in curves.get(output, {}).get(name, [value]), (output, name)
-        saved = [each for each in told if each["event"] == "checkpoint_saved"]
-        kept = [path.name for path in (outcome.directory / CHECKPOINTS).glob("step-*")]
-        assert set(kept) <= {Path(each["directory"]).name for each in saved}
-        assert all(each["whole"] for each in saved)
-
-
-def _install_diary(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `distcore_testing.diary` an extension of this process and of those that it starts."""
-    info = site / "distcore_testing_diary-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: distcore-testing-diary\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(
-        "[distcore.extensions]\ndistcore-testing-diary = distcore_testing.diary\n"
-    )
-    monkeypatch.syspath_prepend(str(site))
-    paths = filter(None, [str(site), os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

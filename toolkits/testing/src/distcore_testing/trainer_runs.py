@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -49,17 +49,29 @@ class TrainerRuns:
     ) -> Any:
         """The outcome of a short training on the same rows, whatever the seed. model: to start
         from. resume: the run to go on with."""
+        asked = {"random_seed": seed, "model_load_path": model, "model_resume_path": resume}
+        return cls._trained(cls.config(folder, **changes), folder, **asked)
+
+    @classmethod
+    def _trained(
+        cls, config: Any, folder: Path, splits: Sequence[Any] | None = None, **asked: Any
+    ) -> Any:
+        """The outcome of a training. splits: rows for training, validation and test. asked: more
+        arguments of `distcore.train`."""
         whole = data.table()
-        place = {} if resume is not None else {"output_directory": folder / "results"}
+        place = {} if asked.get("model_resume_path") else {"output_directory": folder / "results"}
+        train, validation, test = splits or (
+            whole.slice(0, 400),
+            whole.slice(400, 100),
+            whole.slice(500),
+        )
         return app().train(
-            cls.config(folder, **changes),
-            training_set=whole.slice(0, 400),
-            validation_set=whole.slice(400, 100),
-            test_set=whole.slice(500),
-            random_seed=seed,
-            model_load_path=model,
-            model_resume_path=resume,
+            config,
+            training_set=train,
+            validation_set=validation,
+            test_set=test,
             **place,
+            **asked,
         )
 
     @pytest.fixture(scope="class")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.callbacks import Callback
     from distcore_torch.training.meeting import fresh_store, stay_on_loopback
+    from distcore_torch.training.open_job import tell_checkpoint
     from distcore_torch.training.plain import packed, unpacked
     from distcore_torch.training.scores import Scores
     from distcore_torch.training.strategy import FlatStrategy, SingleProcess, Strategy
@@ -41,6 +42,7 @@ __all__ = [
     "pack",
     "packed",
     "stay_on_loopback",
+    "tell_checkpoint",
     "unpacked",
 ]
 
@@ -63,6 +65,7 @@ __getattr__ = on_first_use(
         "pack": "packing",
         "packed": "training.plain",
         "stay_on_loopback": "training.meeting",
+        "tell_checkpoint": "training.open_job",
         "unpacked": "training.plain",
     },
 )

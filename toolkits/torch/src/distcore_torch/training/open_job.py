@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from distcore_core.contracts import JSON, Predictor, Split, TrainJob
+from distcore_core.contracts import JSON, OpenJob, Predictor, Split, TrainJob
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.artifact import write_artifact
@@ -32,6 +32,23 @@ def open_job(job: TrainJob) -> Iterator[Opened]:
         open_cache(job.cache, plugins) as reader,
     ):
         yield Opened(job, plugins, reader, Features.of(job.config, plugins).fitted(reader.metadata))
+
+
+def tell_checkpoint(job: OpenJob, step: int, directory: Path) -> None:
+    """Tell the run's listeners of a checkpoint: the event `checkpoint_saved`.
+
+    Args:
+        job: What `TrainJob.open` gave.
+        step: Updates of the weights that it holds.
+        directory: Its folder, in `checkpoints` of the run's; whole on disk, and in the run's bucket
+            if there is one.
+
+    Raises:
+        TypeError: The job was opened by something else.
+    """
+    if not isinstance(job, Opened):
+        raise TypeError(f"Give what TrainJob.open gave, and no {type(job).__name__}.")
+    job.tell_checkpoint(step, directory)
 
 
 class Opened:
@@ -78,6 +95,10 @@ class Opened:
         hook = self.plugins.manager.hook
         told = {"epoch": epoch, "step": step, "metrics": metrics, "directory": self.job.directory}
         return " ".join(hook.epoch_finished(**told))
+
+    def tell_checkpoint(self, step: int, directory: Path) -> None:
+        """Call the event's listeners."""
+        self.plugins.manager.hook.checkpoint_saved(step=step, directory=directory)
 
     def write_model(
         self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None
