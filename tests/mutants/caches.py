@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import getpass
 import io
+import os
+import pickle
+import socket
+import time
 import uuid
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -243,6 +250,111 @@ class ByHash(Sound):
 
     def metadata(self):
         return {"columns": ",".join({f"column-{each}" for each in range(20)})}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class Dated(Sound):
+    """The metadata of a shard have the minute in which it was written."""
+
+    def metadata(self):
+        return {"written": f"{datetime.now():%Y-%m-%d %H:%M}"}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByUnixTime(Sound):
+    """The metadata of a shard have the minute in which it was written, by Unix's time."""
+
+    def metadata(self):
+        return {"written": str(int(time.time()) // 60)}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByHost(Sound):
+    """The metadata of a shard have the host's name."""
+
+    def metadata(self):
+        return {"host": socket.gethostname()}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByUser(Sound):
+    """The metadata of a shard have the user's name."""
+
+    def metadata(self):
+        return {"user": getpass.getuser()}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByFolder(Sound):
+    """The metadata of a shard have the folder that it was written in."""
+
+    def metadata(self):
+        return {"folder": os.getcwd()}
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByName(Sound):
+    """A shard ends with the name of its file, as a gzip header has it."""
+
+    def write(self, target, table):
+        self.name = str(getattr(target, "name", ""))
+        super().write(target, table)
+
+    def metadata(self):
+        return {"name": self.name}
+
+
+class Headed(Sound):
+    """The names of the columns stand in a header of its own."""
+
+    def write(self, target, table):
+        self.names = table.column_names
+        super().write(target, table)
+
+    def open(self, source):
+        table = pa.ipc.open_file(source).read_all()
+        header = table.schema.metadata.get(b"header")
+        return Shard(table.select(self.names_in(header)), source)
+
+
+@MUTANTS.fault("test_reading_runs_nothing_that_a_file_says", quick=True)
+class Unpickling(Headed):
+    """Its header is a pickle."""
+
+    def metadata(self):
+        return {"header": base64.b64encode(pickle.dumps(self.names))}
+
+    def names_in(self, header):
+        return pickle.loads(base64.b64decode(header))  # noqa: S301 - the fault
+
+
+@MUTANTS.fault("test_reading_runs_nothing_that_a_file_says")
+class UnpicklingByAnObject(Unpickling):
+    """Its header is a pickle, read by an `Unpickler`."""
+
+    def names_in(self, header):
+        return pickle.Unpickler(io.BytesIO(base64.b64decode(header))).load()  # noqa: S301
+
+
+@MUTANTS.fault("test_reading_runs_nothing_that_a_file_says")
+class Evaluating(Headed):
+    """Its header is Python that is evaluated."""
+
+    def metadata(self):
+        return {"header": repr(self.names)}
+
+    def names_in(self, header):
+        return eval(header)  # noqa: S307 - the fault
+
+
+@MUTANTS.fault("test_a_shard_of_more_rows_than_sixteen_bits_count")
+class SixteenBits(Sound):
+    """Counts rows in 16 bits."""
+
+    def open(self, source):
+        shard = super().open(source)
+        shard.rows &= 0xFFFF
+        return shard
 
 
 @MUTANTS.fault("test_batches_outlive_the_next_read_and_the_reader")
