@@ -81,6 +81,60 @@ class Summing(Sound):
         return {"middle": state[0] / max(1, state[1])}
 
 
+@MUTANTS.fault(
+    "test_sums_do_not_depend_on_the_partition_or_the_order",
+    values=lambda self: pa.array([None if row % 7 == 0 else row * 1.5 for row in range(300)]),
+)
+class SummingDoubles(Sound):
+    """A mean whose sum is rounded as float64, which sums of halves are not."""
+
+    def partial(self, values):
+        plain = values.drop_null().to_numpy()
+        return float(plain.sum()), len(plain)
+
+    def merge(self, left, right):
+        return left[0] + right[0], left[1] + right[1]
+
+    def finish(self, state):
+        return {"middle": state[0] / max(1, state[1])}
+
+
+@MUTANTS.fault("test_a_large_partition_is_like_many_small_ones")
+class Sampling(Sound):
+    """Looks at the first 10,000 rows of a partition alone."""
+
+    def partial(self, values):
+        return super().partial(values.slice(0, 10_000))
+
+
+@MUTANTS.fault("test_a_large_partition_is_like_many_small_ones")
+class Short(Sound):
+    """Row 65,536 of a partition and those after it are encoded as the first ones."""
+
+    def encode(self, values, metadata):
+        encoded = super().encode(values, metadata)
+        return encoded.take(pa.array(np.arange(len(values)) % 65_536))
+
+
+@MUTANTS.fault("test_another_column_of_the_type_changes_nothing", quick=True)
+class Sharing(Sound):
+    """The ranges of all columns are in one list, a default of an argument."""
+
+    def __init__(self, name, ranges=[]):  # noqa: B006 - the fault
+        super().__init__(name)
+        self.ranges = ranges
+
+    def partial(self, values):
+        found = super().partial(values)
+        self.ranges.append(found)
+        return found
+
+    def finish(self, state):
+        for each in self.ranges:
+            state = self.merge(state, each)
+        return super().finish(state)
+
+
 @MUTANTS.fault("test_encoding_is_row_wise_and_as_declared", quick=True)
 class Sliced(Sound):
     """A row's code depends on the rows beside it."""

@@ -53,6 +53,16 @@ def cut(values: pa.Array, seed: int, pieces: int = 6) -> list[pa.Array]:
     return [values.slice(start, stop - start) for start, stop in pairwise(edges)]
 
 
+def awkward(values: pa.Array, rows: int = 1000) -> pa.Array:
+    """Numbers in the range of these, in no order, whose sums float64 rounds; some are missing."""
+    known = values.drop_null().to_numpy()
+    known = known[np.isfinite(known)]
+    low, high = float(known.min()), float(known.max())
+    steps = np.random.default_rng(0).permutation(rows) * 0.1
+    made = np.clip(low + (high - low) * steps / (0.1 * rows), low, high)
+    return pa.array(made, mask=np.arange(rows) % 11 == 0)
+
+
 def redictionaried(values: pa.DictionaryArray, more: tuple[str, ...] = ()) -> pa.DictionaryArray:
     """The same values by a dictionary in another order, which may hold some of no row."""
     labels = sorted({label for label in values.to_pylist() if label is not None}, reverse=True)

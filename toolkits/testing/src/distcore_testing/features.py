@@ -7,9 +7,11 @@ import json
 import pickle
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,6 +23,7 @@ from distcore_testing.feature_rows import (
     TIMES,
     UNSEEN,
     as_json,
+    awkward,
     check_codes,
     cut,
     encoded_or_refused,
@@ -36,6 +39,9 @@ RAW = {
     "time": lambda kind: pa.types.is_dictionary(kind) or kind == pa.timestamp("s"),
 }
 """What a source gives for each way of reading a column."""
+
+MANY = 70_000
+"""Rows of a large partition: more than 16 bits count."""
 
 
 class FeatureSuite(NetworkChecks):
@@ -70,8 +76,11 @@ class FeatureSuite(NetworkChecks):
         return self.make(role)
 
     def make(self, role: str) -> Feature:
+        return self._made(role, "column")
+
+    def _made(self, role: str, column: str) -> Feature:
         made: Feature = Plugins().make(
-            FEATURE, self.name, self.options_of(role), column="column", role=role
+            FEATURE, self.name, self.options_of(role), column=column, role=role
         )
         return made
 
@@ -101,6 +110,57 @@ class FeatureSuite(NetworkChecks):
             half = len(parts) // 2
             left, right = merged(feature, parts[:half]), merged(feature, parts[half:])
             assert as_json(feature.finish(feature.merge(right, left))) == whole
+
+    def test_sums_do_not_depend_on_the_partition_or_the_order(self, feature: Feature) -> None:
+        """Of numbers whose sums are rounded, in any groups."""
+        if feature.raw != "number":
+            pytest.skip("the column is not read as numbers")
+        values = awkward(self.values())
+        try:
+            whole = as_json(feature.finish(feature.partial(values)))
+        except DataError as error:
+            pytest.skip(f"no other numbers than those of values() are its own: {error}")
+        for seed, pieces in enumerate((2, 3, 8, 50, 200)):
+            parts = cut(values, seed, pieces)
+            random.Random(seed).shuffle(parts)
+            for way in (merged, merged_from_the_end, merged_in_pairs):
+                found = as_json(feature.finish(way(feature, parts)))
+                assert found == whole, (
+                    f"{pieces} partitions, {way.__name__}: sums of floats depend on their order; "
+                    "add exactly (math.fsum of what is kept, integers, fractions)"
+                )
+
+    def test_a_large_partition_is_like_many_small_ones(self, feature: Feature) -> None:
+        """The rows that come last count as much as the first ones."""
+        values = self.values()
+        order = sorted(range(len(values)), key=lambda row: repr(values[row]))
+        rows = np.repeat(order, -(-MANY // len(values)))
+        values = values.take(pa.array(rows))
+        parts = [values.slice(start, 250) for start in range(0, len(values), 250)]
+        metadata = feature.finish(feature.partial(values))
+        assert as_json(feature.finish(merged(feature, parts))) == as_json(metadata), (
+            f"statistics of one partition of {len(values)} rows and of {len(parts)} differ"
+        )
+        encoded = feature.encode(values, metadata)
+        small = pa.concat_arrays([feature.encode(part, metadata) for part in parts])
+        assert encoded.equals(small), f"{len(values)} rows at once are encoded otherwise"
+
+    def test_another_column_of_the_type_changes_nothing(self, feature: Feature, role: str) -> None:
+        """Each column has a feature of its own, fitted and used beside the others."""
+        values = self.values()
+        before = self.fitted(feature)
+        codes = feature.encode(values, before).to_pylist()
+        partial = feature.partial(values)
+        other = self._made(role, "another column")
+        for rows in (self.unseen(), values.drop_null().slice(0, 9)):
+            with suppress(DataError):
+                other.encode(rows, other.finish(other.partial(rows)))
+        for found in (feature.finish(partial), self.fitted(self.make(role))):
+            assert as_json(found) == as_json(before), (
+                "fitting another column changed what is found in this one: look for mutable "
+                "defaults of arguments and of classes"
+            )
+        assert feature.encode(values, before).to_pylist() == codes
 
     def test_partitions_without_any_value_change_nothing(self, feature: Feature) -> None:
         """Empty ones, and ones of missing values alone, wherever they stand."""
@@ -232,3 +292,18 @@ class FeatureSuite(NetworkChecks):
 def merged(feature: Feature, parts: list[pa.Array]) -> Any:
     """The statistics of some partitions, put together one after another."""
     return reduce(feature.merge, [feature.partial(part) for part in parts])
+
+
+def merged_from_the_end(feature: Feature, parts: list[pa.Array]) -> Any:
+    """The same, each put before what is there."""
+    found = [feature.partial(part) for part in reversed(parts)]
+    return reduce(lambda so_far, each: feature.merge(each, so_far), found)
+
+
+def merged_in_pairs(feature: Feature, parts: list[pa.Array]) -> Any:
+    """The same, two by two, and those again."""
+    found = [feature.partial(part) for part in parts]
+    while len(found) > 1:
+        pairs = [found[at : at + 2] for at in range(0, len(found), 2)]
+        found = [reduce(feature.merge, pair) for pair in pairs]
+    return found[0]
