@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
@@ -23,7 +24,7 @@ import pyarrow.types as pt
 
 from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
-from distcore_data.arrow import strings
+from distcore_data.arrow import flags, from_numpy, strings
 from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
@@ -189,8 +190,10 @@ class JsonPartition:
         they would be one."""
         if not pt.is_floating(values.type):
             return
-        row = pc.index(pc.greater_equal(pc.abs(values), EXACT), True).as_py()
-        if row >= 0:
+        limit = from_numpy(np.array([float(EXACT)]))[0]
+        large = flags(pc.greater_equal(pc.abs(values), limit).combine_chunks())
+        if large.any():
+            row = int(large.argmax())
             raise DataError(
                 f"{self.place_of(row)}, column {name!r}: {values[row]} is read as a float, which "
                 "does not tell whole numbers of that size apart. Write the column as strings."
