@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 import time
 import traceback
@@ -112,7 +113,8 @@ def stage(name: str, bench: Bench) -> dict[str, Any]:
 
 def about(docstring: str) -> str:
     """A stage's docstring without the lines that say how to call it."""
-    return "\n".join(line for line in docstring.splitlines()[1:] if not line.startswith("    "))
+    said = "\n".join(line for line in docstring.splitlines() if not line.startswith("    "))
+    return re.sub(r"\n{3,}", "\n\n", said.strip())
 
 
 def parse() -> argparse.Namespace:
