@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy, truths
+from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy, truths, with_nulls
 
 
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=str)
@@ -43,6 +43,15 @@ def test_strings(values):
     array = strings(values)
     array.validate(full=True)
     assert array.equals(pa.array(values, pa.utf8()))
+
+
+def test_numbers_with_nulls():
+    values, valid = np.arange(9), np.arange(9) % 3 > 0
+    found = with_nulls(values, valid)
+    found.validate(full=True)
+    assert found.equals(pa.array(values, mask=~valid))
+    assert found.buffers()[1].address == values.ctypes.data
+    assert with_nulls(np.zeros(0), np.zeros(0, bool)).equals(pa.array([], pa.float64()))
 
 
 def test_pandas_is_not_imported():

@@ -50,6 +50,16 @@ def from_numpy(values: np.ndarray) -> pa.Array:
     )
 
 
+def with_nulls(values: np.ndarray, valid: np.ndarray) -> pa.Array:
+    """A numpy vector as an Arrow array on the same memory, null where `valid`, bool [n], is not.
+
+    Raises:
+        TypeError: As `from_numpy`.
+    """
+    plain, bits = from_numpy(values), truths(valid).buffers()[1]
+    return pa.Array.from_buffers(plain.type, len(plain), [bits, plain.buffers()[1]])
+
+
 def strings(values: Sequence[str]) -> pa.Array:
     """Some strings as utf8 [n]."""
     text = "".join(values)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore_core.errors import UserError
+from distcore_data.arrow import with_nulls
 
 if TYPE_CHECKING:
     from distcore_data.features import Features
@@ -97,7 +98,7 @@ def spread(
     table = pa.Table.from_batches(parts, schema)
     places = np.full(rows, -1)
     places[kept] = np.arange(len(kept))
-    taken = table.take(pa.array(places, mask=places < 0))
+    taken = table.take(with_nulls(places, places >= 0))
     return (
         taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
     )

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.types as pt
 
 from distcore_core.contracts import JSON
+from distcore_data.arrow import to_numpy
 from distcore_data.encoding.exactsum import exact_sum
 
 if TYPE_CHECKING:
@@ -174,10 +175,7 @@ class Diagnostics:
         predictions = self.networks[name].predictions(codes, self.features.metadata[name])
         column = predictions.column(f"{name}_predictions")
         numbers = pt.is_floating(column.type) or pt.is_integer(column.type)
-        values: NDArray[np.float64] = (
-            column.to_numpy(zero_copy_only=False) if numbers else codes
-        ).astype(np.float64)
-        return values
+        return (to_numpy(column) if numbers else codes).astype(np.float64)
 
     def state(self) -> dict[str, Arrays]:
         """{output feature: its drawing's arrays}, of the rows seen so far."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths, with_nulls
 from distcore_data.blame import BadRow
 from distcore_data.encoding.dates import DAY, SECOND, seconds_of
 from distcore_data.encoding.hashing import key_of, row_hashes
@@ -262,8 +262,7 @@ def _parsed(texts: pa.Array) -> pa.Array:
     found[~usual] = to_numpy(others.fill_null(from_numpy(np.zeros(1, np.int64))[0]))
     is_time = np.ones(len(texts), bool)
     is_time[~usual] = flags(others.is_valid())
-    bits = truths(is_time).buffers()[1]
-    return pa.Array.from_buffers(pa.int64(), len(texts), [bits, pa.py_buffer(found)])
+    return with_nulls(found, is_time)
 
 
 def _are_plain(texts: pa.Array) -> np.ndarray:
