@@ -49,6 +49,26 @@ def log_of(outcome):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"validation_metric": "roc_acu"},
+            "no output feature has a metric 'roc_acu'; did you mean",
+        ),
+        ({"validation_field": "y", "validation_metric": "r2"}, "y has no metric 'r2'"),
+        ({"validation_field": "why"}, "validation_field: .*'why'"),
+    ],
+)
+def test_a_metric_that_no_output_has_is_refused(trainer, asked, said, tmp_path):
+    """The best round would be another one than was asked for."""
+    given = config(tmp_path, trainer)
+    given["trainer"] = asked
+    with pytest.raises(ConfigError, match=said):
+        distcore.train(given, data.table(200), output_directory=tmp_path / "results", view="none")
+
+
+@BOTH
 def test_a_line_every_so_many_rounds_with_every_metric(trainer, tmp_path):
     outcome = trained(
         tmp_path, trainer, num_boost_round=40, early_stopping_rounds=0, trees_per_evaluation=10

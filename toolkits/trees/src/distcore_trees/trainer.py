@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from distcore_core.config.issues import nearest
 from distcore_core.contracts import (
     JSON,
     Backend,
@@ -19,7 +20,7 @@ from distcore_core.contracts import (
     TrainJob,
     TrainResult,
 )
-from distcore_core.errors import ArtifactError, UserError
+from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_core.progress import Progress
 from distcore_trees.options import TreeOptions
 from distcore_trees.outputs import Output, outputs_of, refuse_ragged
@@ -106,6 +107,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         Raises:
             UserError: An input whose column is ragged (text, set), an output or a loss that trees
                 cannot predict.
+            ConfigError: A validation_metric that no output has.
             CheckpointError: There is none to go on from.
         """
         from distcore_torch.training.open_job import open_job
@@ -165,6 +167,12 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
 
         refuse_ragged(job.features, self.name)
         outputs = outputs_of(job.features, self.name, self.refused)
+        wanted = job.job.config.get("trainer") or {}
+        metrics = {
+            output.name: feature.network().metrics(output.metadata)
+            for output, feature in zip(outputs, job.features.outputs, strict=True)
+        }
+        _check_watched(metrics, wanted)
         if not job.rows("train"):
             raise UserError(
                 "The training split has no rows. Change preprocessing.split, or give more data."
@@ -180,7 +188,6 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             rows_per_unit=job.rows("train"),
         )
         forests: list[Growing] = []
-        wanted = job.job.config.get("trainer") or {}
         for number, (output, feature) in enumerate(zip(outputs, job.features.outputs, strict=True)):
             rows = {
                 part: Rows.of(output, inputs[part], target_of(job, part, output.name), codes)
@@ -189,9 +196,9 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             trees = before.trees[number] if before is not None else None
             forest = self.begin(output, rows["train"], rows.get("validation"), seed, trees)
             standing = Standing(**before.standings[number]) if before is not None else Standing()
-            metrics = feature.network().metrics(output.metadata)
-            watched = self._watched(output.name, metrics, wanted) if len(parts) > 1 else "loss"
-            forests.append(Growing(feature, forest, rows, standing, metrics, watched))
+            known = metrics[output.name]
+            watched = self._watched(output.name, known, wanted) if len(parts) > 1 else "loss"
+            forests.append(Growing(feature, forest, rows, standing, known, watched))
         statistics = before.statistics if before is not None else {}
         boosting = Boosting(
             job,
@@ -230,6 +237,24 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             "metric": lead.watched,
             "feature": name,
         }
+
+
+def _check_watched(metrics: Mapping[str, Collection[str]], wanted: JSON) -> None:
+    """Raise ConfigError for a metric that no output has that it may be of. metrics: of each output;
+    wanted: the section `trainer`."""
+    from distcore_torch.training.scores import COMBINED
+
+    asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
+    if of is not None and of not in (*metrics, COMBINED):
+        raise _issue("validation_field", f"no output feature {of!r}; {nearest(of, metrics)}")
+    known = {"loss"}.union(*(each for name, each in metrics.items() if of in (None, name)))
+    if asked is not None and asked not in known:
+        whose = "no output feature has a" if of is None else f"{of} has no"
+        raise _issue("validation_metric", f"{whose} metric {asked!r}; {nearest(asked, known)}")
+
+
+def _issue(option: str, message: str) -> ConfigError:
+    return ConfigError([ConfigIssue(0, f"trainer.{option}", message)])
 
 
 class TreePredictor:
