@@ -19,7 +19,7 @@ from pyarrow import csv as pa_csv
 
 import distcore
 from distcore.cli.main import main
-from distcore_core.errors import UserError
+from distcore_core.errors import DataError, UserError
 from distcore_testing import data
 from distcore_torch import decoding, prediction
 
@@ -171,6 +171,57 @@ def test_kept_columns_keep_their_types(trained: Path, tmp_path: Path, form: str)
     kept = pq.read_table(found)
     for name, values in columns.items():
         assert kept[name].combine_chunks().equals(values), name
+
+
+def test_kept_columns_whose_text_does_not_say_all_are_texts(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And what is kept is no prediction, whatever it holds."""
+    table, path = pa_csv.read_csv(trained / "penguins.csv").slice(0, 2), tmp_path / "data.feather"
+    columns = {
+        "half": pa.array([0.5, None], pa.float32()).cast(pa.float16()),
+        "fine": pa.array([1, None], pa.time64("ns")),
+        "thousands": pa.array([Decimal(1200), None], pa.decimal128(5, -2)),
+        "short": pa.array([Decimal("1.10"), None], pa.decimal32(5, 2)),
+        "clock": pa.array([86_399_999, None], pa.time32("ms")),
+        "endless": pa.array([float("inf"), 1.0]),
+    }
+    for name, values in columns.items():
+        table = table.append_column(name, values)
+    pa.feather.write_feather(table, path)
+    found = distcore.predict(
+        trained / "experiment_run", path, output_file=tmp_path / "x.parquet", keep=list(columns)
+    )
+    kept = pq.read_table(found).select(list(columns))
+    texts = {"half": "0.5", "fine": "00:00:00", "thousands": "1.2E+3", "short": "1.10"}
+    assert {name: kept[name][0].as_py() for name in texts} == texts
+    for name in ("clock", "endless"):
+        assert kept[name].combine_chunks().equals(columns[name]), name
+    assert "not finite" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([10**15, None], pa.timestamp("ms")),
+        pa.array([-5 * 10**9, None], pa.timestamp("s", "Europe/Amsterdam")),
+    ],
+    ids=["a year of five digits", "an offset of seconds"],
+)
+def test_a_kept_time_that_no_reader_takes_is_told(
+    trained: Path, tmp_path: Path, values: pa.Array
+) -> None:
+    table, path = pa_csv.read_csv(trained / "penguins.csv").slice(0, 2), tmp_path / "data.parquet"
+    pq.write_table(table.append_column("when", values), path)
+    with pytest.raises(DataError, match=r"--keep when: .* in a csv file: --output_file"):
+        distcore.predict(
+            trained / "experiment_run", path, output_file=tmp_path / "x.parquet", keep=["when"]
+        )
+    assert not (tmp_path / "x.parquet").exists()
+    found = distcore.predict(
+        trained / "experiment_run", path, output_file=tmp_path / "x.csv", keep=["when"]
+    )
+    assert Path(found).read_text().count("\n") == 3
 
 
 def test_kept_columns_of_unlike_files_are_texts_or_whole_numbers(

@@ -80,7 +80,6 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 kept = stack.enter_context(
                     kept_columns(session.artifact, request, asked.keep, as_text=text)
                 )
-                predictions = kept.beside(predictions)
             rows = results.predictions(path, predictions, session.artifact.features, kept)
             statistics = evaluation.statistics() if evaluation is not None else {}
             if evaluation is not None and "skip_save_eval_stats" not in asked.skip:

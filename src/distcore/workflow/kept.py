@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distcore_core.errors import UserError
+from distcore_core.errors import DataError, UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,22 +58,31 @@ class Kept:
         for partition in self._source.partitions(16 << 20):
             batch = partition.read()
             columns = [
-                _of_type(batch.column(batch.schema.get_field_index(field.name)), field.type)
+                _of_type(batch.column(batch.schema.get_field_index(field.name)), field)
                 for field in self.schema
             ]
             if batch.num_rows:
                 yield pa.record_batch(columns, schema=self.schema)
 
 
-def _of_type(texts: pa.Array, type: pa.DataType) -> pa.Array:
-    """What the texts were written from."""
+def _of_type(texts: pa.Array, field: pa.Field) -> pa.Array:
+    """What the texts were written from. Raises DataError for one that is not read so."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_time(type):  # which Arrow reads from no text
-        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
-        return moments.cast(pa.timestamp(type.unit)).cast(type)
-    return texts.cast(type)
+    from distcore_data.arrow import strings
+
+    try:
+        if pa.types.is_time(field.type):  # which Arrow reads from no text
+            day, blank = strings(["1970-01-01", " "])
+            moments = pc.binary_join_element_wise(day, texts, blank)
+            return moments.cast(pa.timestamp("us")).cast(pa.time64("us")).cast(field.type)
+        return texts.cast(field.type)
+    except pa.ArrowInvalid as error:  # a year that has not four digits, an offset with seconds
+        raise DataError(
+            f"--keep {field.name}: a value of this column, of type {field.type}, cannot be kept as "
+            f"such ({error}). Keep it as text, in a csv file: --output_file predictions.csv."
+        ) from error
 
 
 @contextmanager
@@ -111,10 +120,15 @@ def kept_columns(
 
 
 def _is_read_back(type: pa.DataType) -> bool:
-    """Whether a value's text says all of it; a number that is none is a missing one there."""
+    """Whether a value's text says all of it, and Arrow reads it; a number that is none is a
+    missing one there."""
     import pyarrow.types as pt
 
-    kinds = (pt.is_floating, pt.is_boolean, pt.is_decimal, pt.is_temporal)
+    if pt.is_decimal(type):
+        return type.bit_width >= 128 and type.scale >= 0
+    if pt.is_time(type):
+        return bool(type.unit != "ns")
+    kinds = (pt.is_float32, pt.is_float64, pt.is_boolean, pt.is_date, pt.is_timestamp)
     return any(kind(type) for kind in kinds)
 
 

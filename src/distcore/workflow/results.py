@@ -98,7 +98,7 @@ def predictions(
     if path is not None:
         empty = empty_schema(features)
         if kept is not None:
-            empty = kept.before(empty)
+            batches, empty = kept.beside(batches), kept.before(empty)
         return write_predictions(path, batches, empty)
     for _ in batches:
         continue

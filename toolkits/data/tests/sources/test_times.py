@@ -169,3 +169,29 @@ def test_pandas_without_a_time_is_null():
     frame = pd.DataFrame({"when": [pd.Timestamp("2024-01-31"), pd.NaT]})
     (found,) = blocks(frame)
     assert found.cast(pa.int64()).to_pylist() == [1_706_659_200, None]
+
+
+@pytest.mark.parametrize("raw", ["category", "string"])
+def test_a_far_time_beside_a_fine_one_stays_what_it_is(tmp_path, raw):
+    """As nanoseconds, of which an int64 holds years up to 2262, 9999 became 1816."""
+    far = pa.array(["9999-12-31", "0001-01-01"]).cast(pa.timestamp("s"))
+    for number, column in enumerate(
+        [far, far.cast(pa.timestamp("ms")), pa.array([1_500, None]).view(pa.timestamp("ns"))]
+    ):
+        pq.write_table(pa.table({"when": column}), tmp_path / f"{number}.parquet")
+    found = [value for block in blocks(tmp_path, raw) for value in block.to_pylist()]
+    texts = ["9999-12-31 00:00:00.000000000", "0001-01-01 00:00:00.000000000"]
+    assert found == [*texts, *texts, "1970-01-01 00:00:00.000001500", None]
+    zoned = far.cast(pa.timestamp("s", "UTC"))
+    (block,) = blocks(pa.table({"when": zoned}), raw)
+    assert block.to_pylist() == ["9999-12-31 00:00:00+00:00", "0001-01-01 00:00:00+00:00"]
+
+
+def test_a_file_without_a_value_among_others(tmp_path):
+    """pandas writes a column of None as one of type null."""
+    pq.write_table(pa.table({"when": MOMENTS[:5]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"when": pa.nulls(3)}), tmp_path / "1.parquet")
+    for raw in ("category", "string", "time"):
+        found = [value for block in blocks(tmp_path, raw) for value in block.to_pylist()]
+        assert len(found) == 8
+        assert found[5:] == [None] * 3

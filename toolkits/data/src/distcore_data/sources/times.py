@@ -77,6 +77,8 @@ def unit_of(values: pa.Array | pa.ChunkedArray) -> str:
     if isinstance(values, pa.ChunkedArray):
         return finest(map(unit_of, values.chunks))
     type_ = values.type.value_type if pt.is_dictionary(values.type) else values.type
+    if pt.is_null(type_):  # one of several files, which has no value of the column
+        return finest([])
     ticks = to_numpy(values.cast(type_).drop_null().view(pa.int64()))
     per_second = PER_SECOND[type_.unit]
     if type_.tz is None and not (ticks % (86_400 * per_second)).any():
@@ -96,7 +98,7 @@ def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
     if unit == "date":
         return values.cast(pa.date32()).cast(pa.utf8())
     if zone is None:
-        return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
+        return _in_unit(values, unit)
     local = pc.local_timestamp(values)
     text = _by_itself(local)
     ahead = pc.subtract(local.cast(pa.int64()), values.cast(pa.int64()))
@@ -107,11 +109,24 @@ def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
     return pc.binary_join_element_wise(text, spelled.take(offsets.indices), strings([""])[0])
 
 
+def _in_unit(values: pa.Array, unit: str) -> pa.Array:
+    """The text of timestamps without a zone, with as many digits as the unit has, which loses
+    nothing."""
+    own = values.type.unit
+    if PER_SECOND[unit] <= PER_SECOND[own]:
+        return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
+    # Of a finer unit an int64 holds fewer years: 9999 would become 1816.
+    digits, more = (len(str(PER_SECOND[each])) - 1 for each in (own, unit))
+    zeros = strings([("" if digits else ".") + "0" * (more - digits)])[0]
+    nothing = strings([""])[0]
+    return pc.binary_join_element_wise(values.cast(pa.utf8()), zeros, nothing)
+
+
 def _by_itself(local: pa.Array) -> pa.Array:
     """Each timestamp with no digits of a second, six or nine, as few as it needs."""
     ticks = _plain(local)
     per_second = PER_SECOND[local.type.unit]
-    text = local.cast(pa.timestamp("ns" if local.type.unit == "ns" else "us")).cast(pa.utf8())
+    text = _in_unit(local, "ns" if local.type.unit == "ns" else "us")
     if local.type.unit == "ns":
         text = pc.if_else(truths(ticks % 1000 == 0), pc.utf8_slice_codeunits(text, 0, -3), text)
     return pc.if_else(truths(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, 19), text)

@@ -178,6 +178,8 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
 def _categories(
     values: pa.Array, null_values: tuple[str, ...], unit: str | None
 ) -> pa.DictionaryArray:
+    if pt.is_decimal32(values.type) or pt.is_decimal64(values.type):  # which Arrow does not encode
+        values = values.cast(pa.decimal128(values.type.precision, values.type.scale))
     encoded = values if pt.is_dictionary(values.type) else dictionary_encode(values)
     texts = _texts(encoded.dictionary, unit)
     indices = encoded.indices.cast(pa.int32())
