@@ -205,6 +205,22 @@ def test_what_the_run_would_refuse_the_plan_refuses(folder):
         distcore.plan(config(folder))
 
 
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ([{"name": "k", "type": "binary"}], "'k' holds 3 different values"),
+        ([{"name": "y", "type": "binary"}], "'colour': .* is not a date"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_if_there_are_no_others(folder, outputs, said):
+    given = config(folder, output_features=outputs)
+    if "colour" in said:
+        given["input_features"] = [{"name": "colour", "type": "date"}]
+    for command in (distcore.plan, distcore.preprocess):
+        with pytest.raises(DataError, match=said):
+            command(given, data.table())
+
+
 @pytest.mark.parametrize("metric", [{"validation_metric": "accurac"}, {"validation_field": "x"}])
 def test_a_metric_that_is_not_there_is_refused_in_the_run_s_words(folder, metric):
     asked = config(folder, trainer={"epochs": 1, **metric})
@@ -234,7 +250,6 @@ def weighted(folder, **weights):
     return config(folder, output_features=[{"name": "k", "type": "category", "loss": loss}])
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
 def doubts(planned):
     return [each for each in planned["notes"] if "looked at" in each]
 

@@ -329,6 +329,13 @@ def test_predictions_replace_none_of_a_run(tmp_path: Path) -> None:
     assert before == (run / "predictions.parquet").read_bytes()
     for _ in range(2):  # a file that no run writes
         distcore.predict(run, table, output_file=run / "new.csv", overwrite=True, view="none")
+    model = shutil.copytree(run / "model", tmp_path / "mine")
+    (run / "predictions.parquet").unlink()
+    distcore.predict(model, table, output_directory=run, view="none")  # a training's, say
+    (run / "predictions.parquet").unlink()
+    shutil.rmtree(run / "model")  # as it is where a run was stopped, which would go on
+    with pytest.raises(UserError, match=r"description\.json is a run's"):
+        distcore.predict(model, table, output_directory=run, view="none")
 
 
 def test_an_evaluation_replaces_another_one_if_asked(

@@ -228,7 +228,7 @@ def test_times_say_what_their_texts_say(times, unit, start):
 @pytest.mark.parametrize("second", [-62_135_596_801, 253_402_300_800, -(1 << 63), (1 << 63) - 1])
 def test_a_time_of_no_year_is_refused(second):
     values = pa.array([0, None, second], pa.int64()).view(pa.timestamp("s"))
-    with pytest.raises(DataError, match=r"Column 'd': '.*' is not a date as 2024-01-31"):
+    with pytest.raises(DataError, match=r"Column 'd': .* is not of the years 1 to 9999"):
         feature().partial(values)
 
 

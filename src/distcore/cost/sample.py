@@ -65,7 +65,7 @@ def sample_of(
         whole: Whether these are all that will be fitted.
 
     Raises:
-        ConfigError: The config does not fit the values, and there are no others.
+        ConfigError, DataError: The config and the values do not fit, and there are no others.
     """
     first = tables[0]
     metadata: dict[str, JSON] = {}
@@ -95,9 +95,9 @@ def sample_of(
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
         except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
+            if whole and not any(_drops(features, table, source) for table in tables):
+                raise
             if isinstance(error, ConfigError):
-                if whole and not any(_drops(features, table, source) for table in tables):
-                    raise
                 doubts += error.issues
             size += 4 * first.num_rows
     fitted = len(metadata) == len(list(features)) and first.num_rows > 0

@@ -84,11 +84,12 @@ def refuse_to_replace(name: str, place: Place, dataset: str | Path) -> None:
 
 def refuse_a_run(place: Place, command: str) -> None:
     """Raise UserError, before any work, if the folder is a run's: what an evaluation finds, and
-    predictions that replace others, have the names of what the run found of its test split."""
-    if command == "evaluate" or place.has(PREDICTIONS):
-        sign = place.sign_of_a_run()
-        if sign is not None:
-            raise UserError(
-                f"{place.shown(sign)} is a run's, and its results were left as they are. Give "
-                "another --output_directory."
-            )
+    predictions, have the names of what the run found of its test split, or finds once it goes on.
+    Where a run ended without such, predictions may come."""
+    sign = place.sign_of_a_run()
+    found = place.has(PREDICTIONS) or not place.has(f"{MODEL}/{MODEL_JSON}")
+    if sign is not None and (command == "evaluate" or found):
+        raise UserError(
+            f"{place.shown(sign)} is a run's, and its results were left as they are. Give another "
+            "--output_directory."
+        )

@@ -127,8 +127,10 @@ class DateFeature(TabularFeature):
             first, end = FIRST_DAY * DAY_SECONDS, (LAST_DAY + 1) * DAY_SECONDS
             for at in (int(seconds.argmin()), int(seconds.argmax())):
                 if not first <= seconds[at] < end:
-                    text = values[at].cast(pa.utf8()).as_py()
-                    raise DataError(self._refusal(text, None))
+                    raise DataError(
+                        f"Column {self.name!r}: {values[at].cast(pa.utf8())} is not of the years 1 "
+                        "to 9999. Correct the value, or leave it empty."
+                    )
         return seconds, missing
 
     def _refusal(self, text: str, spelling: str | None) -> str:

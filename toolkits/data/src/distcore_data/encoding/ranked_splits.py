@@ -177,8 +177,8 @@ class DatetimeSplitter(Splitter):
     def _refusal(self, value: Any, row: int) -> BadRow:
         why = "the date is missing" if value is None else f"{value!r} is no date that is understood"
         return BadRow(
-            f"Column {self.column!r}: {why}. Write dates as 2026-11-21 or 2026-11-21 10:30:00, or "
-            "seconds since 1970, in every row.",
+            f"Column {self.column!r}: {why}. Write dates as 2026-11-21 or 2026-11-21 10:30:00, "
+            "of the years 1678 to 2261, or seconds since 1970, in every row.",
             row,
         )
 
