@@ -304,7 +304,7 @@ def test_no_module_takes_the_place_of_what_its_package_offers() -> None:
 
 
 def test_pandas_is_imported_by_no_run_on_files(tmp_path):
-    """Whatever the columns and outputs are: 0.3 s and 40 MB for each command."""
+    """Whatever the columns and outputs are: 0.26 s and 52 MB for each command."""
     rows = pa.array([*range(400)])
     table = pa.table(
         {

@@ -6,9 +6,9 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
+from tests.mutants.features import Sound
 from tests.mutants.harness import Mutants
 
-from distcore_core.contracts import Column, FeatureBase
 from distcore_core.errors import DataError
 from distcore_core.hooks import hookimpl
 from distcore_testing import FeatureSuite
@@ -27,13 +27,10 @@ MUTANTS = Mutants("features", FeatureSuite, {"values": values})
 
 
 @MUTANTS.sound
-class Days(FeatureBase):
+class Days(Sound):
     """Days since the first one of the column, in thousands; a missing one is zero."""
 
-    raw, missing, options = "time", "fill_with_const", None
-
-    def __init__(self, name):
-        self.name = name
+    raw = "time"
 
     def partial(self, values):
         known = [each for each in self.days(values) if each is not None]
@@ -48,27 +45,10 @@ class Days(FeatureBase):
             raise DataError(f"Column {self.name!r} has no value in any row.")
         return {"first": state}
 
-    def column(self, metadata):
-        return Column(name=self.name, dtype="float32")
-
     def encode(self, values, metadata):
         first = metadata["first"]
         found = [0 if each is None else each - first for each in self.days(values)]
         return pa.array(np.array(found, np.float32) / 1000)
-
-    def network(self):
-        return self
-
-    def encoder(self, metadata):
-        import torch
-
-        class Encoder(torch.nn.Module):
-            output_size = 1
-
-            def forward(self, values):
-                return values[:, None]
-
-        return Encoder()
 
     def days(self, values):
         """Since 1970-01-01, None if it is missing."""

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_tabular.columns import filled, null_mask, plain
+from distcore_data.arrow import plain
+from distcore_tabular.columns import filled, null_mask
 
 
 @given(

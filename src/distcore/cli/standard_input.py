@@ -17,7 +17,7 @@ def spooled() -> str:
     Raises:
         UserError: Nothing comes, or standard input is a terminal.
     """
-    from distcore_data.sources.names import call
+    from distcore_data.sources.names import STANDARD_INPUT, call
     from distcore_data.temporaries import temporary_folder
 
     source = sys.stdin.buffer
@@ -31,7 +31,7 @@ def spooled() -> str:
         raise UserError("--dataset - reads standard input, and nothing came. Pipe data into it.")
     format = format_of(head)
     path = folder / f"stdin.{format}"
-    call(path, f"standard input ({format})")
+    call(path, f"{STANDARD_INPUT} ({format})")
     with path.open("wb") as target:
         target.write(head)
         shutil.copyfileobj(source, target, 1 << 20)

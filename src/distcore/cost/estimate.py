@@ -10,6 +10,7 @@ from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, loa
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
+from distcore_data.sources.names import STANDARD_INPUT
 from distcore_data.threads import processors
 
 if TYPE_CHECKING:
@@ -172,8 +173,9 @@ def _format(dataset: JSON) -> str | None:
     A frame and a folder count as Parquet."""
     name = str(next(iter(dataset["names"].values()))).lower()
     ending = os.path.splitext(name)[1]
-    if name.startswith("standard input ("):
-        ending = f".{name[len('standard input (') : -1]}"
+    _, copied, format = name.partition(f"{STANDARD_INPUT} (")
+    if copied:
+        ending = f".{format[:-1]}"
     if ending in (".csv", ".tsv"):
         return "csv"
     return "parquet" if ending in (".parquet", "") or name.endswith(" in memory") else None

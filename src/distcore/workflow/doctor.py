@@ -37,7 +37,7 @@ COMPILED = {
     ),
     "dates": (
         "distcore_data.encoding._dates",
-        "numpy reads and divides them, at a third of the speed or less",
+        "numpy reads and divides them, at half the speed or less",
     ),
     "sums of number columns": (
         "distcore_data.encoding._numbers",

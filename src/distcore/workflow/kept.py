@@ -70,12 +70,11 @@ def _of_type(texts: pa.Array, field: pa.Field) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from distcore_data.arrow import strings
+    from distcore_data.arrow import scalar
 
     try:
         if pa.types.is_time(field.type):  # which Arrow reads from no text
-            day, blank = strings(["1970-01-01", " "])
-            moments = pc.binary_join_element_wise(day, texts, blank)
+            moments = pc.binary_join_element_wise(scalar("1970-01-01"), texts, scalar(" "))
             return moments.cast(pa.timestamp("us")).cast(pa.time64("us")).cast(field.type)
         return texts.cast(field.type)
     except pa.ArrowInvalid as error:  # a year that has not four digits, an offset with seconds

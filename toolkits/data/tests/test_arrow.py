@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy, truths, with_nulls
+from distcore_data.arrow import (
+    TYPES,
+    from_numpy,
+    null,
+    plain,
+    scalar,
+    strings,
+    to_numpy,
+    truths,
+    validity,
+    with_nulls,
+)
 
 
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=str)
@@ -66,3 +77,20 @@ def test_pandas_is_not_imported():
 def test_truths(count):
     values = np.random.default_rng(count).random(count) < 0.5
     assert truths(values).equals(pa.array(values, pa.bool_()))
+
+
+@pytest.mark.parametrize("value", [3, -(1 << 62), 2.5, "", "é"])
+def test_scalars_are_arrows(value):
+    assert scalar(value).equals(pa.scalar(value))
+    assert null(scalar(value).type).equals(pa.scalar(None, scalar(value).type))
+
+
+@pytest.mark.parametrize("start", [0, 3, 8, 11])
+def test_numbers_and_validity_of_a_slice(start):
+    values = pa.array([None if each % 5 == 4 else each for each in range(40)])[start:]
+    again = pa.Array.from_buffers(
+        pa.int64(), len(values), [validity(values), pa.py_buffer(plain(values).copy())]
+    )
+    assert again.equals(values)
+    assert validity(values.drop_null()) is None
+    assert plain(values[:0]).tolist() == []

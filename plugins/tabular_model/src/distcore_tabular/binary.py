@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
-from distcore_data.arrow import from_numpy, strings, truths
-from distcore_tabular.columns import plain
+from distcore_data.arrow import from_numpy, plain, strings, truths
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
-from distcore_data.arrow import from_numpy, strings
+from distcore_data.arrow import from_numpy, scalar, strings
 from distcore_data.arrow_list import ArrowList
 from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
@@ -165,7 +165,7 @@ class CategoryFeature(TabularFeature):
 
 def _place(labels: pa.Array, label: str) -> int:
     """Where a label stands, or -1."""
-    return int(pc.index(labels, strings([label])[0]).as_py())
+    return int(pc.index(labels, scalar(label)).as_py())
 
 
 def class_weights(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import TYPES
+from distcore_data.arrow import plain
 
 
 def null_mask(values: pa.Array) -> np.ndarray | None:
@@ -19,14 +19,6 @@ def null_mask(values: pa.Array) -> np.ndarray | None:
     bits = np.frombuffer(values.buffers()[0], np.uint8)
     ones = np.unpackbits(bits, count=values.offset + len(values), bitorder="little")
     return ones[values.offset :] == 0
-
-
-def plain(values: pa.Array) -> np.ndarray:
-    """The numbers [n] without a copy; if a row is null anything may lie."""
-    dtype = TYPES[values.type]
-    if not len(values):
-        return np.zeros(0, dtype)
-    return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
 
 
 def filled(values: pa.Array, fill: int) -> np.ndarray:

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
-from distcore_data.arrow import from_numpy, strings
+from distcore_data.arrow import from_numpy, plain, strings
 from distcore_data.encoding.calendar import DAY_SECONDS, FIRST_DAY, LAST_DAY, PARTS
 from distcore_data.encoding.dates import parts_of
 from distcore_data.encoding.texts import without_unused
-from distcore_tabular.columns import filled, null_mask, plain
+from distcore_tabular.columns import filled, null_mask
 from distcore_tabular.date_texts import parse
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.vocabulary import as_dictionary

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import from_numpy, strings
+from distcore_data.arrow import from_numpy, plain, strings
 from distcore_data.encoding import dates
 from distcore_data.encoding.calendar import DAY_SECONDS, MONTH_DAYS, days_of, is_leap
-from distcore_tabular.columns import filled, null_mask, plain
+from distcore_tabular.columns import filled, null_mask
 
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),

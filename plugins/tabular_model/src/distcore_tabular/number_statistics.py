@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
+from distcore_data.arrow import plain
 from distcore_data.encoding.exactsum import Moments, moments_of_one
 from distcore_data.encoding.numbers import described
-from distcore_tabular.columns import null_mask, plain
+from distcore_tabular.columns import null_mask
 from distcore_tabular.distinct import Distinct
 
 FAR = 1000.0

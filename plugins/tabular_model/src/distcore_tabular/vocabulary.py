@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import from_numpy, strings
+from distcore_data.arrow import from_numpy, plain, strings
 from distcore_data.encoding.texts import Vocabulary, dictionary_encode, tally
-from distcore_tabular.columns import filled, null_mask, plain
+from distcore_tabular.columns import filled, null_mask
 
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""

@@ -60,6 +60,16 @@ def with_nulls(values: np.ndarray, valid: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(plain.type, len(plain), [bits, plain.buffers()[1]])
 
 
+def scalar(value: float | str) -> pa.Scalar:
+    """A number (of 64 bits) or a text as Arrow's functions take one beside an array."""
+    return (strings([value]) if isinstance(value, str) else from_numpy(np.array([value])))[0]
+
+
+def null(kind: pa.DataType) -> pa.Scalar:
+    """A missing value of a type."""
+    return pa.nulls(1, kind)[0]
+
+
 def strings(values: Sequence[str]) -> pa.Array:
     """Some strings as utf8 [n]."""
     text = "".join(values)
@@ -83,7 +93,7 @@ def joined(values: pa.Array, separator: str) -> pa.Scalar:
     import pyarrow.compute as pc
 
     ends = from_numpy(np.array([0, len(values)], np.int32))
-    return pc.binary_join(pa.ListArray.from_arrays(ends, values), strings([separator])[0])[0]
+    return pc.binary_join(pa.ListArray.from_arrays(ends, values), scalar(separator))[0]
 
 
 def to_numpy(array: pa.Array) -> np.ndarray:
@@ -104,6 +114,23 @@ def to_numpy(array: pa.Array) -> np.ndarray:
     if not len(array) or buffer is None:
         return np.zeros(0, TYPES[array.type])
     return np.frombuffer(buffer, TYPES[array.type])[array.offset : array.offset + len(array)]
+
+
+def plain(values: pa.Array) -> np.ndarray:
+    """The numbers of an array [n] without a copy; if a row is null anything may lie.
+
+    Args:
+        values: Of a type in TYPES.
+    """
+    dtype = TYPES[values.type]
+    if not len(values):
+        return np.zeros(0, dtype)
+    return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
+
+
+def validity(values: pa.Array) -> pa.Buffer | None:
+    """The bits that say which rows are there, from the first row on; None if all are."""
+    return truths(flags(values.is_valid())).buffers()[1] if values.null_count else None
 
 
 def truths(values: np.ndarray) -> pa.Array:

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from distcore_core.errors import TrainingError
 from distcore_core.io.atomic import write_file
-from distcore_data.arrow import strings
+from distcore_data.arrow import scalar
 from distcore_data.os_errors import explained
 
 GROUP_ROWS = 131_072
@@ -59,7 +59,7 @@ class _CsvWriter:
             ]
             table = table.set_column(at, table.schema[at].name, pa.array(texts, pa.string()))
         if self._alone:
-            texts = pc.coalesce(table.column(0).cast(pa.string()), strings([""])[0])
+            texts = pc.coalesce(table.column(0).cast(pa.string()), scalar(""))
             table = pa.table({table.schema[0].name: texts})
         self._writer.write_table(table)
 

@@ -1,5 +1,5 @@
 """Texts as dates, and dates as the parts that a calendar and a clock give them, by compiled code if
-it was built, else by numpy to the same numbers in three to four times the time.
+it was built, else by numpy to the same numbers in two to four times the time.
 
 A date is the seconds since 1970-01-01 00:00:00 by the clock of the place where it was written.
 Texts are read by the places of their digits: `2024-01-31` or `2024/01/31`, alone or with a time as

@@ -10,7 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths, with_nulls
+from distcore_data.arrow import (
+    flags,
+    from_numpy,
+    null,
+    plain,
+    scalar,
+    strings,
+    to_numpy,
+    truths,
+    with_nulls,
+)
 from distcore_data.blame import BadRow
 from distcore_data.encoding.dates import DAY, SECOND, seconds_of
 from distcore_data.encoding.hashing import key_of, row_hashes
@@ -251,17 +261,12 @@ def _parsed(texts: pa.Array) -> pa.Array:
     """int64 nanoseconds of texts; those of the usual forms at once, others one form after the
     other."""
     seconds, usual = seconds_of(texts)
-    if not texts.null_count:
-        usual &= _are_plain(texts) & (np.abs(seconds) < MOST_SECONDS)
-        if usual.all():
-            return from_numpy(seconds * BILLION)
-    else:
-        usual[:] = False
-    others = _by_forms(texts.filter(truths(~usual)))
+    usual &= _are_plain(texts) & (np.abs(seconds) < MOST_SECONDS) & flags(texts.is_valid())
     found = seconds * BILLION
-    found[~usual] = to_numpy(others.fill_null(from_numpy(np.zeros(1, np.int64))[0]))
-    is_time = np.ones(len(texts), bool)
-    is_time[~usual] = flags(others.is_valid())
+    if usual.all():
+        return from_numpy(found)
+    others, is_time = _by_forms(texts.filter(truths(~usual))), usual.copy()
+    found[~usual], is_time[~usual] = plain(others), flags(others.is_valid())
     return with_nulls(found, is_time)
 
 
@@ -283,35 +288,36 @@ def _are_plain(texts: pa.Array) -> np.ndarray:
 def _by_forms(texts: pa.Array) -> pa.Array:
     """int64 nanoseconds; ISO 8601 first, then FORMATS, each for the texts that are still unread,
     then plain numbers."""
-    kind, most = pa.timestamp("ns"), from_numpy(np.array([int(MOST_SECONDS)]))[0]
+    kind = pa.timestamp("ns")
     result = _iso(texts)
     for spelling in FORMATS:
         if result.null_count == texts.null_count:
             break
         seconds = pc.strptime(texts, spelling, "s", error_is_null=True)
-        held = pc.less(pc.abs(seconds.view(pa.int64())), most)
-        seconds = pc.if_else(held, seconds, pa.nulls(1, seconds.type)[0])
+        held = pc.less(pc.abs(seconds.view(pa.int64())), scalar(int(MOST_SECONDS)))
+        seconds = pc.if_else(held, seconds, null(seconds.type))
         result = pc.coalesce(result, seconds.cast(kind))
     numbers = result.cast(pa.int64())
     if result.null_count > texts.null_count:
-        plain = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
-        spelled = pc.if_else(pc.and_(plain, result.is_null()), texts, pa.nulls(1, pa.utf8())[0])
+        is_number = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
+        spelled = pc.if_else(pc.and_(is_number, result.is_null()), texts, null(pa.utf8()))
         seconds = spelled.cast(pa.float64())
         # Beyond them, as milliseconds since 1970 are, all times would be one.
-        held = pc.less(pc.abs(seconds), MOST_SECONDS)
-        seconds = pc.if_else(held, seconds, pa.nulls(1, pa.float64())[0])
-        numbers = pc.coalesce(numbers, pc.multiply(seconds, 1e9).cast(pa.int64(), safe=False))
+        held = pc.less(pc.abs(seconds), scalar(MOST_SECONDS))
+        seconds = pc.if_else(held, seconds, null(pa.float64()))
+        ticks = pc.multiply(seconds, scalar(1e9))
+        numbers = pc.coalesce(numbers, ticks.cast(pa.int64(), safe=False))
     return numbers
 
 
 def _iso(texts: pa.Array) -> pa.Array:
     kind = pa.timestamp("ns")
     pattern = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d{1,9})?)?)?)?$"
-    plain = pc.match_substring_regex(texts, pattern)
+    local_ones = pc.match_substring_regex(texts, pattern)
     zoned = pc.match_substring_regex(texts, pattern[:-1] + r"(Z|[+-]\d{2}(:?\d{2})?)$")
-    none = pa.nulls(1, pa.utf8())[0]
+    none = null(pa.utf8())
     try:
-        local = pc.if_else(plain, texts, none).cast(kind)
+        local = pc.if_else(local_ones, texts, none).cast(kind)
         utc = pc.if_else(zoned, texts, none).cast(pa.timestamp("ns", "UTC")).cast(kind)
     except pa.ArrowInvalid:
         # A text of the right shape that is no date (2026-02-31): find out which, one by one over

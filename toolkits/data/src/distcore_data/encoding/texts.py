@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy, validity
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,8 +42,8 @@ def dictionary_encode(values: pa.Array) -> pa.DictionaryArray:
     found = compiled.encoded(offsets, wide, data, valid, values.offset, count, target)
     if found is None:
         return values.dictionary_encode()
-    bits = None if valid is None else _bits(values)
-    codes = pa.Array.from_buffers(pa.int32(), count, [bits, target], null_count=values.null_count)
+    content = [validity(values), target]
+    codes = pa.Array.from_buffers(pa.int32(), count, content, null_count=values.null_count)
     return pa.DictionaryArray.from_arrays(codes, _labels(values.type, *found), safe=False)
 
 
@@ -176,12 +176,6 @@ def _buffers(values: pa.Array) -> tuple[pa.Buffer, pa.Buffer, pa.Buffer | None] 
 
 
 _EMPTY = pa.py_buffer(b"")
-
-
-def _bits(values: pa.Array) -> pa.Buffer:
-    """The validity of an array's rows, from the first bit on."""
-    ones = np.packbits(flags(values.is_valid()), bitorder="little")
-    return pa.py_buffer(ones)
 
 
 def _labels(kind: pa.DataType, offsets: bytes, data: bytes) -> pa.Array:

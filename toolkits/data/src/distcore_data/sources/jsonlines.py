@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
@@ -24,7 +23,7 @@ import pyarrow.types as pt
 
 from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
-from distcore_data.arrow import flags, from_numpy, strings
+from distcore_data.arrow import flags, scalar, strings
 from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
@@ -190,8 +189,7 @@ class JsonPartition:
         they would be one."""
         if not pt.is_floating(values.type):
             return
-        limit = from_numpy(np.array([float(EXACT)]))[0]
-        large = flags(pc.greater_equal(pc.abs(values), limit).combine_chunks())
+        large = flags(pc.greater_equal(pc.abs(values), scalar(float(EXACT))).combine_chunks())
         if large.any():
             row = int(large.argmax())
             raise DataError(

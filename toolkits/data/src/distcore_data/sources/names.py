@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+STANDARD_INPUT = "standard input"
+"""What its copy is called, and behind it the format in brackets."""
+
 _names: dict[str, str] = {}
 
 

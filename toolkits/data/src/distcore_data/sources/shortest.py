@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy, truths
+from distcore_data.arrow import (
+    flags,
+    from_numpy,
+    null,
+    plain,
+    scalar,
+    strings,
+    to_numpy,
+    truths,
+    validity,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,34 +57,32 @@ def doubles(values: pa.Array) -> pa.Array:
         found = _of_decimals(values)
     if found is None:
         return _read_again(values)
-    valid = values.is_valid().buffers()[1] if values.null_count else None
-    content = [valid, pa.py_buffer(found)]
+    content = [validity(values), pa.py_buffer(found)]
     return pa.Array.from_buffers(pa.float64(), len(values), content, values.null_count)
 
 
 def float_texts(values: pa.Array) -> pa.Array:
     """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is
     missing."""
-    plain = _words(values, values.type.to_pandas_dtype())
-    is_null = truths(np.isnan(plain))
+    given = _words(values, values.type.to_pandas_dtype())
+    is_null = truths(np.isnan(given))
     if values.null_count:
         is_null = pc.or_(is_null, values.is_null())
     usual = USUAL.get(values.type)
     if usual is None:
-        texts = strings(plain.astype(str).tolist())
+        texts = strings(given.astype(str).tolist())
     else:
         # Arrow writes them five times as fast, but for the ".0" of whole numbers.
-        size = np.abs(plain)
+        size = np.abs(given)
         odd = ~((size >= usual[0]) & (size < usual[1]) | (size == 0))
         with np.errstate(invalid="ignore"):  # a NaN that signals
-            is_whole = plain == np.floor(plain)
+            is_whole = given == np.floor(given)
         endings = strings(["", ".0"]).take(from_numpy(is_whole.astype(np.int8)))
-        nothing = strings([""])[0]
-        texts = pc.binary_join_element_wise(values.cast(pa.utf8()), endings, nothing)
+        texts = pc.binary_join_element_wise(values.cast(pa.utf8()), endings, scalar(""))
         if odd.any():
-            others = strings(plain[odd].astype(str).tolist())
+            others = strings(given[odd].astype(str).tolist())
             texts = pc.replace_with_mask(texts, truths(odd), others)
-    return pc.if_else(is_null, pa.nulls(1, pa.utf8())[0], texts)
+    return pc.if_else(is_null, null(pa.utf8()), texts)
 
 
 # ------------------------------------------------------------------ inside
@@ -93,9 +101,9 @@ def _of_float32(values: pa.Array) -> np.ndarray | None:
         return None
     found = np.empty(len(values))
     if compiled.doubles(numbers, values.offset, len(values), found):
-        plain = _words(values, np.float32)
-        left = np.flatnonzero(np.isnan(found) & ~np.isnan(plain))
-        found[left] = to_numpy(_read_again(from_numpy(plain[left])))
+        given = plain(values)
+        left = np.flatnonzero(np.isnan(found) & ~np.isnan(given))
+        found[left] = to_numpy(_read_again(from_numpy(given[left])))
     return found
 
 

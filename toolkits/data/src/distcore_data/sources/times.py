@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from distcore_data.arrow import from_numpy, strings, to_numpy, truths
+from distcore_data.arrow import plain, scalar, strings, to_numpy, truths, validity
 
 UNITS = ("date", "s", "ms", "us", "ns")
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -61,10 +60,10 @@ def to_the_second(values: pa.Array) -> pa.Array:
         return to_the_second(pc.local_timestamp(values))
     if type_ == MOMENT:
         return values
-    ticks = _plain(values)
-    valid = values.is_valid().buffers()[1] if values.null_count else None
+    ticks = plain(values.view(pa.int64()))
     seconds = pa.py_buffer(ticks // PER_SECOND[type_.unit])  # rounds down, also before 1970
-    return pa.Array.from_buffers(MOMENT, len(values), [valid, seconds], values.null_count)
+    content = [validity(values), seconds]
+    return pa.Array.from_buffers(MOMENT, len(values), content, values.null_count)
 
 
 def finest(units: Iterable[str]) -> str:
@@ -102,11 +101,10 @@ def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
     local = pc.local_timestamp(values)
     text = _by_itself(local)
     ahead = pc.subtract(local.cast(pa.int64()), values.cast(pa.int64()))
-    per_second = from_numpy(np.array([PER_SECOND[values.type.unit]]))[0]
-    seconds = pc.divide(ahead, per_second)
+    seconds = pc.divide(ahead, scalar(PER_SECOND[values.type.unit]))
     offsets = seconds.dictionary_encode()
     spelled = strings([_offset(each) for each in offsets.dictionary.to_pylist()])
-    return pc.binary_join_element_wise(text, spelled.take(offsets.indices), strings([""])[0])
+    return pc.binary_join_element_wise(text, spelled.take(offsets.indices), scalar(""))
 
 
 def _in_unit(values: pa.Array, unit: str) -> pa.Array:
@@ -117,14 +115,13 @@ def _in_unit(values: pa.Array, unit: str) -> pa.Array:
         return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
     # Of a finer unit an int64 holds fewer years: 9999 would become 1816.
     digits, more = (len(str(PER_SECOND[each])) - 1 for each in (own, unit))
-    zeros = strings([("" if digits else ".") + "0" * (more - digits)])[0]
-    nothing = strings([""])[0]
-    return pc.binary_join_element_wise(values.cast(pa.utf8()), zeros, nothing)
+    zeros = scalar(("" if digits else ".") + "0" * (more - digits))
+    return pc.binary_join_element_wise(values.cast(pa.utf8()), zeros, scalar(""))
 
 
 def _by_itself(local: pa.Array) -> pa.Array:
     """Each timestamp with no digits of a second, six or nine, as few as it needs."""
-    ticks = _plain(local)
+    ticks = plain(local.view(pa.int64()))
     per_second = PER_SECOND[local.type.unit]
     text = _in_unit(local, "ns" if local.type.unit == "ns" else "us")
     if local.type.unit == "ns":
@@ -138,13 +135,6 @@ def time_text(values: pa.Array) -> pa.Array:
     return pc.replace_substring(
         values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", ""
     )
-
-
-def _plain(values: pa.Array) -> np.ndarray:
-    """The ticks of timestamps, int64 [n]; under a null anything may lie."""
-    if not len(values):
-        return np.zeros(0, np.int64)
-    return np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values)]
 
 
 def _offset(seconds: int) -> str:

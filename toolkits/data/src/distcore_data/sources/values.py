@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
-from distcore_data.arrow import flags, strings, to_numpy
+from distcore_data.arrow import flags, null, strings, to_numpy
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, without_unused
 from distcore_data.sources.shortest import doubles, float_texts
@@ -102,7 +102,7 @@ def _checked_numbers(
     if not finite(numbers):
         infinite = flags(pc.is_inf(numbers))
         bad = infinite if bad is None else bad | infinite
-        numbers = pc.if_else(pc.is_nan(numbers), _null(pa.float64()), numbers)
+        numbers = pc.if_else(pc.is_nan(numbers), null(pa.float64()), numbers)
     if bad is not None and bad.any():
         row = int(np.argmax(bad))
         raise _not_a_number(values[row].as_py(), place(row), column)
@@ -165,7 +165,7 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
     found = dictionary_encode(trimmed)
     texts = found.dictionary
     is_number = pc.match_substring_regex(texts, NUMBER, ignore_case=True)
-    numbers = pc.if_else(is_number, texts, _null(pa.utf8())).cast(pa.float64())
+    numbers = pc.if_else(is_number, texts, null(pa.utf8())).cast(pa.float64())
     places = pc.index_in(pc.utf8_lower(texts), value_set=strings(["false", "true"]))
     numbers = pc.coalesce(numbers, places.cast(pa.float64()))
     bad = flags(pc.and_(pc.invert(is_number), places.is_null()))
@@ -208,11 +208,7 @@ def _without(texts: pa.Array, null_values: Iterable[str]) -> pa.Array:
     missing = pc.is_in(texts, strings(list(null_values)))
     if not pc.any(missing).as_py():
         return texts
-    return pc.if_else(missing, _null(texts.type), texts)
-
-
-def _null(type_: pa.DataType) -> pa.Scalar:
-    return pa.nulls(1, type_)[0]
+    return pc.if_else(missing, null(texts.type), texts)
 
 
 def _texts(values: pa.Array, unit: str | None) -> pa.Array:
