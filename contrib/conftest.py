@@ -13,9 +13,12 @@ import pytest
 INSTALLED = Path(__file__).parent.parent / "build" / "contrib"
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _installed() -> Iterator[None]:
-    """Entry points and modules of build/contrib, as if they were installed in this environment."""
+    """Entry points and modules of build/contrib, as if they were installed in this environment.
+
+    Of each module: this folder is no package, and a fixture of a package would stay to the end,
+    before the eyes of all tests after it."""
     if not INSTALLED.is_dir():
         pytest.fail(f"{INSTALLED} is missing: run `make contrib`", pytrace=False)
     with pytest.MonkeyPatch.context() as patch:
