@@ -109,6 +109,20 @@ def test_a_value_that_is_no_date_is_told_by_file_row_and_column(tmp_path):
     assert "in memory, row 40 (the first is 0), column 'when': '31/12/2020'" in said
 
 
+def test_a_value_is_told_with_the_column_that_the_file_has(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("departure,busy\n2020-01-31,0\n2020-01-31,1\nsoon,1\n")
+    given = config(tmp_path)
+    given["input_features"][0]["column"] = "departure"
+    said = refused(tmp_path, given, path)
+    assert f"{path}, line 4, column 'departure' (feature 'when'): 'soon' is not a date" in said
+    path.write_text("departure,busy\n,0\n,1\n")
+    said = refused(tmp_path, given, path)
+    assert f"{path}: Column 'departure' (feature 'when') has no value in any row" in said
+    with pytest.raises(DataError, match=r"Column 'departure' \(feature 'when'\) has no value"):
+        distcore.plan(given, path)
+
+
 def test_predict_tells_the_row_wherever_it_lies(tmp_path, monkeypatch):
     from distcore_data.encoding import stream
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy
+from distcore_data.blame import of_column
 from distcore_data.encoding.missing import DROP, strategy
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def sample_of(
             size += arrays[feature.name].nbytes
         except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
             if whole and not any(_drops(features, table, source) for table in tables):
-                raise
+                if isinstance(error, ConfigError):
+                    raise
+                raise of_column(error, feature.name, source) from error
             if isinstance(error, ConfigError):
                 doubts += error.issues
             size += 4 * first.num_rows

@@ -121,6 +121,15 @@ def bad_row(
     return error
 
 
+def of_column(error: DataError, feature: str, column: str) -> DataError:
+    """What to raise for a feature's DataError that begins with `Column NAME`: one that names the
+    dataset's column, if it has another name. A feature knows only its own."""
+    own, said = f"Column {feature!r}", str(error)
+    if type(error) is not DataError or feature == column or not said.startswith(own):
+        return error
+    return DataError(f"Column {column!r} (feature {feature!r}){said[len(own) :]}")
+
+
 def _culprits(values: pa.Array, work: Callable[..., Any]) -> tuple[int, int]:
     """From and to which of the values `work` raises: one, if one is enough."""
     low, high = 0, len(values)

@@ -193,7 +193,7 @@ def _placed(error: BadRow, sources: Sequence[Source], names: str) -> str:
     place = f"{names}, row {error.row}{error.part} (the first is 0)"
     with suppress(DataError):  # what is wrong with the row is worth more than its line
         place = (None if error.part else _place_of(error.row, sources)) or place
-    column = re.match(r"Column (?=(['\"]).*?\1: )", error.why)
+    column = re.match(r"Column (?=(['\"]).*?\1(?: \(feature .*?\))?: )", error.why)
     return f"{place}, column {error.why[column.end() :]}" if column else f"{place}: {error.why}"
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, Source, Split
 from distcore_core.errors import DataError, UserError
+from distcore_data.blame import of_column
 from distcore_data.cache.manifest import SHARD_ROWS
 from distcore_data.encoding.missing import FILLS, Ends, Neighbours, neighbours, strategy
 from distcore_data.encoding.shards import (
@@ -252,9 +253,10 @@ def _finish(bound: Bound, state: Any, dataset: str) -> JSON:
     try:
         return bound.feature.finish(state)
     except UserError as error:
-        if not dataset or type(error) is not DataError:
+        if type(error) is not DataError:
             raise
-        raise DataError(f"{dataset}: {error}") from error
+        told = of_column(error, bound.feature.name, bound.column)
+        raise (DataError(f"{dataset}: {told}") if dataset else told) from error
 
 
 def _check_rows(rows: Mapping[Split, int], total: int, sampled: bool, dataset: str) -> None:

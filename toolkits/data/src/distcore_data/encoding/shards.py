@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
-from distcore_data.blame import bad_row, blame_row
+from distcore_data.blame import bad_row, blame_row, of_column
 from distcore_data.encoding.hashing import chosen, key_of
 from distcore_data.encoding.missing import (
     DROP,
@@ -320,7 +320,8 @@ def _of_pieces(
         except Exception as error:
             numbers = rows[start : start + len(piece)]
             if isinstance(error, DataError):
-                raise bad_row(error, numbers, piece, work, part) from error
+                told = of_column(error, bound.feature.name, bound.column)
+                raise bad_row(told, numbers, piece, work, part) from error
             blame_row(error, bound.column, numbers, piece, work, part)
             raise
         start += len(piece)
