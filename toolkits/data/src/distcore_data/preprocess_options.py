@@ -50,7 +50,9 @@ class Split(SplitShares):
         "random",
         description="random: by (seed, row number); stratify: the same shares in every class of "
         "the column; fixed: the column says 0, 1 or 2; datetime: the earliest rows "
-        "train, the latest test; hash: by the column's value.",
+        "train, the latest test, by dates such as 2026-11-21, 11/21/2026 or 2026-11-21 10:30:00, "
+        "or by numbers, the smallest first: seconds since 1970, years, days as 20261121; hash: by "
+        "the column's value.",
     )
 
     @model_validator(mode="before")

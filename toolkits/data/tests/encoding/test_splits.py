@@ -229,6 +229,44 @@ def test_a_date_that_cannot_be_read_names_row_and_column(value, said):
         assigned(splitter, ["2024-01-01"] * 5 + [value] + ["2024-01-01"] * 5, cuts=[2])
 
 
+@pytest.mark.parametrize("cuts", [[], [3], [2, 4]])
+@pytest.mark.parametrize("number", ["2020", "20200101", "3.5", "-7"])
+def test_a_small_number_among_dates_is_no_second_of_1970(number, cuts):
+    splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
+    said = rf"Row 4 .*Column 'day': '{number}' is a number, and row 0 has the date '2019-05-01'"
+    for rest in (["2021-01-01"], ["1970-02-03"], []):
+        with pytest.raises(DataError, match=said):
+            assigned(splitter, ["2019-05-01"] * 4 + [number, *rest], cuts)
+    with pytest.raises(
+        DataError, match=r"Row 0 .*is a number, and row 3 has the date '01/02/2020'"
+    ):
+        assigned(splitter, [number] * 3 + ["01/02/2020", "1700000000"], cuts)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [str(year) for year in range(1500, 3000, 100)],
+        [f"{year}0{month}15" for year in (1999, 2020) for month in range(1, 9)],
+        [str(9 * 10**7 + 10**6 * step) for step in range(15)],
+        ["1970-01-02", *(str(1_600_000_000 + step) for step in range(14))],
+    ],
+)
+def test_numbers_alone_are_split_by_their_order(values):
+    splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
+    days = [f"2020-01-{day:02}" for day in range(1, 1 + len(values))]
+    assert assigned(splitter, values, [4]).tolist() == assigned(splitter, days).tolist()
+    back = assigned(splitter, values[::-1], [4])
+    assert back.tolist() == assigned(splitter, days[::-1]).tolist()
+
+
+def test_a_column_of_doubles_has_no_dates():
+    splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
+    rows = Rows(np.arange(3), {"day": pa.chunked_array([[2020.0, 0.0, 1.5]])})
+    [carry] = splitter.carries([splitter.survey(rows)])
+    assert splitter.assign(rows, carry).tolist() == [2, 0, 0]
+
+
 def test_fixed_reads_numbers_and_names():
     values = ["0", "1", "2", "train", "Validation", " test ", "1.0", "training", "val"]
     assert assigned(make_splitter({"type": "fixed", "column": "s"}, 0), values).tolist() == [

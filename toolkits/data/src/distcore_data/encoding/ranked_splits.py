@@ -126,21 +126,38 @@ MOST_SECONDS = 9.2e9
 """Whose nanoseconds an int64 holds: until 2261."""
 
 
+FEWEST_SECONDS = 10**8
+"""Numbers below are no times if dates stand beside them: years, and days as 20261121."""
+
+NUMBER = r"^[+-]?\d+(\.\d*)?$"
+
+Place = tuple[int, str]
+"""A row's number, and its text."""
+
+
 class DatetimeSplitter(Splitter):
     """The earliest rows train, then validation, then test: exact counts; rows of one time are taken
     in row order.
+
+    Of a column of numbers the smallest are the earliest, whether they are seconds, years, or days
+    as 20261121: only their order counts. So such numbers and dates in one column are refused.
 
     The survey keeps each distinct time with its count: 16 bytes for each in a shard."""
 
     surveys: ClassVar[bool] = True
 
-    def survey(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct times (int64 nanoseconds since 1970) and their rows."""
-        return np.unique(self._times(rows), return_counts=True)
+    def survey(
+        self, rows: Rows
+    ) -> tuple[np.ndarray, np.ndarray, tuple[Place | None, Place | None]]:
+        """Distinct times (int64 nanoseconds since 1970) and their rows; see `_mixed`."""
+        times = self._times(rows)
+        return *np.unique(times, return_counts=True), self._mixed(rows, times)
 
     def carries(self, surveys: Sequence[Any]) -> list[Any]:
         """For each border between splits: its time, rows of that time before it, and those that
-        earlier shards have."""
+        earlier shards have. Raises BadRow for a column of small numbers and of dates."""
+        self._refuse_mixed([found for *_, found in surveys])
+        surveys = [(times, counts) for times, counts, _ in surveys]
         times = np.concatenate([times for times, _ in surveys])
         counts = np.concatenate([counts for _, counts in surveys])
         order = np.argsort(times, kind="stable")
@@ -184,11 +201,43 @@ class DatetimeSplitter(Splitter):
             start += len(chunk)
         return np.concatenate(found)
 
+    def _mixed(self, rows: Rows, times: np.ndarray) -> tuple[Place | None, Place | None]:
+        """The first small number of a shard and its first date, None if it has none; without a
+        small number only its first row is looked at."""
+        column = rows.columns[self.column or ""]
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+            return None, None
+        small = np.abs(times) < FEWEST_SECONDS * BILLION
+        if not small.any():
+            column = column.slice(0, 1)
+        texts = column.cast(pa.utf8()).combine_chunks()
+        is_number = flags(pc.match_substring_regex(texts, NUMBER))
+
+        def first(which: np.ndarray) -> Place | None:
+            found = np.flatnonzero(which)
+            if not len(found):
+                return None
+            return int(rows.numbers[found[0]]), texts[int(found[0])].as_py()
+
+        return first(is_number & small[: len(is_number)]), first(~is_number)
+
+    def _refuse_mixed(self, found: Sequence[tuple[Place | None, Place | None]]) -> None:
+        number = next((each for each, _ in found if each is not None), None)
+        date = next((each for _, each in found if each is not None), None)
+        if number is not None and date is not None:
+            raise BadRow(
+                f"Column {self.column!r}: {number[1]!r} is a number, and row {date[0]} has the "
+                f"date {date[1]!r}. Write all rows alike: dates as 2026-11-21 or 2026-11-21 "
+                "10:30:00, or numbers, of which the smallest are the earliest.",
+                number[0],
+            )
+
     def _refusal(self, value: Any, row: int) -> BadRow:
         why = "the date is missing" if value is None else f"{value!r} is no date that is understood"
         return BadRow(
             f"Column {self.column!r}: {why}. Write dates as 2026-11-21 or 2026-11-21 10:30:00, "
-            "of the years 1678 to 2261, or seconds since 1970, in every row.",
+            "of the years 1678 to 2261, or numbers below 9200000000, such as seconds since 1970 or "
+            "years, in every row.",
             row,
         )
 
@@ -299,7 +348,7 @@ def _by_forms(texts: pa.Array) -> pa.Array:
         result = pc.coalesce(result, seconds.cast(kind))
     numbers = result.cast(pa.int64())
     if result.null_count > texts.null_count:
-        is_number = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
+        is_number = pc.match_substring_regex(texts, NUMBER)
         spelled = pc.if_else(pc.and_(is_number, result.is_null()), texts, null(pa.utf8()))
         seconds = spelled.cast(pa.float64())
         # Beyond them, as milliseconds since 1970 are, all times would be one.
