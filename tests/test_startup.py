@@ -340,3 +340,40 @@ def test_pandas_is_imported_by_no_run_on_files(tmp_path):
     )
     assert "torch" in loaded
     assert "pandas" not in loaded
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_init_imports_no_pandas_either(tmp_path, kind):
+    """Whatever its columns hold: texts, sets, labels, identifiers, dates of two spellings, numbers
+    with a word among them."""
+    rows = [
+        {
+            "text": f"some words of row {row % 90} and more",
+            "pair": f"{row % 350} {row % 7}",
+            "set": "a,b,c" if row % 2 else "b,c,d",
+            "label": f"l{row % 3}" if row % 4 else f"rare{row}",
+            "id": f"k{row}",
+            "day": "none" if row == 7 else f"2020-01-{row % 28 + 1:02}",
+            "other_day": f"{row % 28 + 1:02}/01/2020",
+            "number": "n/a" if row == 9 else f"{row / 7}",
+            "money": f"${row}.50",
+            "count": row,
+            "hour": row % 24,
+            "y": row % 2,
+        }
+        for row in range(400)
+    ]
+    path = tmp_path / f"data.{kind}"
+    if kind == "csv":
+        lines = [rows[0].keys(), *(each.values() for each in rows)]
+        path.write_text("".join(",".join(f'"{each}"' for each in line) + "\n" for line in lines))
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    words = ["init", "--dataset", str(path), "--target", "y", "--output", str(tmp_path / "c.yaml")]
+    loaded = modules_after(f"from distcore.cli.main import main\nassert main({words!r}) == 0")
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
+    written = (tmp_path / "c.yaml").read_text()
+    assert all(f"type: {each}" in written for each in ("text", "set", "category", "date", "number"))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore.config.guess_dates import formats, is_iso, shaped
+from distcore_data.arrow import scalar, strings
 
 TRUE_AND_FALSE = (
     {"true", "false"},
@@ -156,7 +157,7 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
     if members:
         return Guess(name, "set", f"{members} members between commas", (("tokenizer", "comma"),))
     spaces = pc.count_substring_regex(pc.utf8_trim_whitespace(distinct), r"\s+")
-    words = float(pc.mean(pc.add(spaces, 1)).as_py())
+    words = float(pc.mean(pc.add(spaces, scalar(1))).as_py())
     if words >= TEXT_WORDS:
         return Guess(name, "text", f"{words:.0f} words on average")
     if words >= 2 and values > rows // 2:
@@ -172,7 +173,7 @@ def _of_dates(name: str, distinct: pa.Array) -> Guess | None:
     odd = tuple(each for each in unlike.to_pylist()[: len(MISSING_WORDS)] if _means_missing(each))
     if len(unlike) - len(odd) > 0.1 * (len(texts) - len(odd)) or len(odd) == len(texts):
         return None
-    texts = texts.filter(pc.invert(pc.is_in(texts, pa.array(odd, pa.string()))))
+    texts = texts.filter(pc.invert(pc.is_in(texts, strings(odd))))
     iso = is_iso(texts)
     said = f", and {', '.join(map(repr, odd))} for missing" if odd else ""
     if pc.all(iso).as_py():
@@ -199,7 +200,7 @@ def _of_labels(name: str, present: pa.ChunkedArray, values: int, rows: int) -> G
     if values <= FEW or rows >= RARE * values:
         return Guess(name, "category", f"{values} values")
     counts = pc.value_counts(present.combine_chunks()).field("counts")
-    often = int(pc.sum(pc.greater_equal(counts, RARE)).as_py())
+    often = int(pc.sum(pc.greater_equal(counts, scalar(RARE))).as_py())
     if not often:
         if values > 0.9 * rows:
             return Guess(
@@ -251,7 +252,7 @@ def _named_like_id(name: str) -> bool:
 def _is_counter(present: pa.ChunkedArray) -> bool:
     """Whole numbers that go up by one from row to row."""
     steps = pc.pairwise_diff(present.combine_chunks().cast(pa.float64())).drop_null()
-    return bool(pc.all(pc.equal(steps, 1.0)).as_py())
+    return bool(pc.all(pc.equal(steps, scalar(1.0))).as_py())
 
 
 def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
@@ -273,11 +274,12 @@ def _means_missing(text: str) -> bool:
 def _members(distinct: pa.Array) -> int:
     """How many members the values have if they are sets between commas, 0 if they are not."""
     commas = pc.count_substring(distinct, ",")
-    if pc.mean(pc.greater(commas, 0)).as_py() < 0.3:
+    if pc.mean(pc.greater(commas, scalar(0))).as_py() < 0.3:
         return 0
     parts = pc.utf8_trim_whitespace(pc.list_flatten(pc.split_pattern(distinct, ",")))
     members = pc.unique(parts)
-    short = pc.mean(pc.less_equal(pc.count_substring(parts, " "), 2)).as_py() >= 0.9
+    spaces = pc.count_substring(parts, " ")
+    short = pc.mean(pc.less_equal(spaces, scalar(2))).as_py() >= 0.9
     return (
         len(members)
         if short and len(members) <= max(20, len(distinct)) and len(members) < len(parts) / 2

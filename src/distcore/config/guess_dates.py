@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distcore_data.arrow import flags, truths
+
 ISO = (
     r"^\d{4}(-\d{2}-\d{2}|/\d{2}/\d{2})([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
     r"( ?(Z|[+-]\d{2}(:?\d{2})?))?)?$"
@@ -30,7 +32,7 @@ def is_iso(texts: pa.Array) -> pa.Array:
     days = pc.replace_substring(pc.utf8_slice_codeunits(texts, 0, 10), "/", "-")
     read = pc.strptime(days, format="%Y-%m-%d", unit="s", error_is_null=True)
     again = pc.equal(read.cast(pa.date32()).cast(pa.utf8()), days)
-    return pc.and_(spelled, pc.fill_null(again, False))
+    return pc.and_(spelled, truths(flags(again)))
 
 
 def formats(texts: pa.Array) -> list[str]:
