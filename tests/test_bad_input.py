@@ -701,6 +701,25 @@ def test_a_sample_of_no_row_is_no_empty_column(place, given):
     assert "None" not in message
 
 
+@pytest.mark.parametrize("given", ["sample_size=4", "sample_ratio=0.017"])
+def test_a_sample_that_is_too_small_is_told(place, given):
+    """As a column of one class, or a split without rows to train on, it would be told of what is
+    not to blame."""
+    name, _, value = given.partition("=")
+    message = place.refused("train", "--set", f"preprocessing.{given}")
+    assert f"preprocessing.{name}: {value} takes 1 of the 240 rows" in message
+    assert "raise it or leave it out" in message
+    message = place.refused(
+        "train",
+        *("--set", f"preprocessing.{given}"),
+        *("--set", "output_features=[{name: age, type: number}]"),
+        *("--set", "input_features=[{name: city, type: category}]"),
+        *("--set", "preprocessing.split={probabilities: [1e-9, 0.5, 0.499999999]}"),
+    )
+    assert "no row" in message
+    assert f"preprocessing.{name}: {value} takes 1 of the 240 rows" in message
+
+
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 @pytest.mark.parametrize("given", ["mine", "mine/model"])
 def test_a_run_that_was_stopped_can_be_gone_on_with(place, trained, command, given):

@@ -9,10 +9,11 @@ processor runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +97,9 @@ def fit_and_encode(
                 f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row."
             )
         sample = _sample(seed, sample_ratio, sample_size, total)
-        _refuse_none(sample, total, dataset)
+        option = _sample_option(sample_ratio, sample_size)
+        _refuse_none(sample, option, total, dataset)
+        hint = partial(_sample_hint, sample, option, total)
         splitter.place(block_rows)
         plans = plan_shards(total)
         recipe = Recipe(tuple(bound), sample)
@@ -105,7 +108,9 @@ def fit_and_encode(
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
         found = run_all(  # popped: of millions of labels a state is as large as what is made of it
-            lambda each: _finish(each, states.pop(each.feature.name), dataset), bound, processors()
+            lambda each: _finish(each, states.pop(each.feature.name), dataset, hint),
+            bound,
+            processors(),
         )
         metadata = {
             each.feature.name: finished for each, finished in zip(bound, found, strict=True)
@@ -118,7 +123,7 @@ def fit_and_encode(
             rows = _write(processor, plans, writer)
     finally:
         processor.close()
-    _check_rows(rows, total, sample is not None, dataset)
+    _check_rows(rows, total, sample is not None, dataset, hint)
     columns = {
         each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound
     }
@@ -201,17 +206,37 @@ def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | N
     return None if ratio >= 1.0 else Sample(seed, ratio)
 
 
-def _refuse_none(sample: Sample | None, total: int, dataset: str) -> None:
+def _sample_option(ratio: float, size: int | None) -> str:
+    """As the config has it."""
+    name, value = ("sample_ratio", ratio) if size is None else ("sample_size", size)
+    return f"preprocessing.{name}: {value}"
+
+
+def _refuse_none(sample: Sample | None, option: str, total: int, dataset: str) -> None:
     """Raise UserError for a sample of no row: as a column without values it would be told of the
     first feature, which is not to blame."""
-    if sample is None:
+    if sample is None or any(_picked(sample, total)):
         return
-    for first in range(0, total, 1 << 20):
-        if sample.mask(np.arange(first, min(first + (1 << 20), total))).any():
-            return
     raise UserError(
-        f"preprocessing.sample_ratio or sample_size takes none of the {total} rows of "
-        f"{dataset or 'the dataset'}. Raise it, or give more rows."
+        f"{option} takes none of the {total} rows of {dataset or 'the dataset'}, which are drawn "
+        "one by one. Raise it, or give more rows."
+    )
+
+
+def _picked(sample: Sample, total: int) -> Iterator[int]:
+    """How many rows the sample has of each million."""
+    for first in range(0, total, 1 << 20):
+        yield int(sample.mask(np.arange(first, min(first + (1 << 20), total))).sum())
+
+
+def _sample_hint(sample: Sample | None, option: str, total: int) -> str:
+    """What an error about the rows says of the sample that they are; "" if they are all rows."""
+    if sample is None:
+        return ""
+    taken = sum(_picked(sample, total))
+    return (
+        f" {option} takes {taken} of the {total} rows: if these are too few, raise it or leave it "
+        "out."
     )
 
 
@@ -249,17 +274,19 @@ def _reduced(merge: Callable[[States, States], States], parts: Sequence[States])
     return merged
 
 
-def _finish(bound: Bound, state: Any, dataset: str) -> JSON:
+def _finish(bound: Bound, state: Any, dataset: str, hint: Callable[[], str]) -> JSON:
     try:
         return bound.feature.finish(state)
     except UserError as error:
         if type(error) is not DataError:
             raise
-        told = of_column(error, bound.feature.name, bound.column)
-        raise (DataError(f"{dataset}: {told}") if dataset else told) from error
+        told = f"{of_column(error, bound.feature.name, bound.column)}{hint()}"
+        raise DataError(f"{dataset}: {told}" if dataset else told) from error
 
 
-def _check_rows(rows: Mapping[Split, int], total: int, sampled: bool, dataset: str) -> None:
+def _check_rows(
+    rows: Mapping[Split, int], total: int, sampled: bool, dataset: str, hint: Callable[[], str]
+) -> None:
     kept = sum(rows.values())
     if kept < total and not sampled:
         log.warning(
@@ -271,13 +298,13 @@ def _check_rows(rows: Mapping[Split, int], total: int, sampled: bool, dataset: s
     if not kept:
         raise DataError(
             f"No row of {name} is left: each misses a value in a column whose "
-            "missing_value_strategy is drop_row (the default of output features), or the sample is "
-            "empty. Fill the column, or choose another strategy."
+            "missing_value_strategy is drop_row (the default of output features). Fill the column, "
+            f"or choose another strategy.{hint()}"
         )
     if not rows["train"]:
         raise UserError(
             f"The split leaves no row of {name} for training ({describe(rows)}). "
-            "Change preprocessing.split, or give more rows."
+            f"Change preprocessing.split, or give more rows.{hint()}"
         )
     for split in ("validation", "test"):
         if not rows[split]:
