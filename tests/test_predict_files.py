@@ -173,6 +173,31 @@ def test_kept_columns_keep_their_types(trained: Path, tmp_path: Path, form: str)
         assert kept[name].combine_chunks().equals(values), name
 
 
+@pytest.mark.parametrize("form", ["parquet", "rows.parquet", "feather", "frame"])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_kept_nan_is_no_missing_value(
+    trained: Path, tmp_path: Path, form: str, kind: pa.DataType
+) -> None:
+    table, path = pa_csv.read_csv(trained / "penguins.csv"), tmp_path / f"data.{form}"
+    some = [float("nan"), None, 0.1, float("-inf"), -0.0, float("nan")]
+    given = pa.array([some[row % 6] for row in range(table.num_rows)], kind)
+    table = table.append_column("x", given)
+    if form.endswith("parquet"):
+        size = {} if form == "parquet" else {"row_group_size": 50, "use_dictionary": False}
+        pq.write_table(table, path, **size)
+    elif form == "feather":
+        pa.feather.write_feather(table, path)
+    found = distcore.predict(
+        trained / "experiment_run",
+        table if form == "frame" else path,
+        output_file=tmp_path / "x.parquet",
+        keep=["x"],
+    )
+    kept = pq.read_table(found)["x"].combine_chunks()
+    assert kept.type == kind
+    assert list(map(str, kept.to_pylist())) == list(map(str, given.to_pylist()))
+
+
 def test_kept_columns_whose_text_does_not_say_all_are_texts(
     trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,12 +66,15 @@ class Kept:
 
 
 def _of_type(texts: pa.Array, field: pa.Field) -> pa.Array:
-    """What the texts were written from. Raises DataError for one that is not read so."""
+    """What the texts were written from, or they themselves, if they are no texts. Raises DataError
+    for one that is not read so."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from distcore_data.arrow import scalar
 
+    if texts.type == field.type:
+        return texts
     try:
         if pa.types.is_time(field.type):  # which Arrow reads from no text
             moments = pc.binary_join_element_wise(scalar("1970-01-01"), texts, scalar(" "))
@@ -94,6 +97,7 @@ def kept_columns(
     import pyarrow as pa
 
     from distcore_data.dataset import Data
+    from distcore_data.sources.values import FLOATS
     from distcore_torch.decoding import empty_schema
 
     taken = set(empty_schema(artifact.features).names)
@@ -114,7 +118,8 @@ def kept_columns(
     )
     # A key may be spelled as a missing value is: NA, null, None.
     as_written = replace(artifact.delimited(), null_values=())
-    with data.open(dict.fromkeys(names, "string"), as_written, artifact.plugins) as source:
+    raw = {field.name: FLOATS if pa.types.is_floating(field.type) else "string" for field in schema}
+    with data.open(raw, as_written, artifact.plugins) as source:
         yield Kept(source, schema)
 
 

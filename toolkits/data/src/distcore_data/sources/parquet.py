@@ -42,7 +42,7 @@ from distcore_data.sources.tables import (
     timestamp_columns,
 )
 from distcore_data.sources.times import finest, settled, unit_of
-from distcore_data.sources.values import is_text
+from distcore_data.sources.values import FLOATS, is_text
 from distcore_data.threads import processors, run_all
 
 MOST_JOINED = 256
@@ -51,7 +51,7 @@ MOST_JOINED = 256
 MOST_COLUMN_BYTES = 16 << 20
 """Of a column that is decoded whole. Of a larger one some rows are in memory at a time."""
 
-ROW_BYTES = {"number": 8, "category": 4, "string": 4, "time": 8}
+ROW_BYTES = {"number": 8, "category": 4, "string": 4, "time": 8, FLOATS: 8}
 """Of a decoded value: a double, a code, an offset beside the text, and seconds."""
 
 

@@ -25,6 +25,9 @@ from distcore_data.sources.shortest import doubles, float_texts
 from distcore_data.sources.times import MOMENT, time_text, timestamp_text, to_the_second
 
 Raw = Literal["number", "category", "string", "time"]
+FLOATS = "float"
+"""How floats are read that are only kept, where a source has types: as they are, NaN too."""
+
 Place = Callable[[int], str]
 """Row of the array → where that is, such as `data.csv, line 12`."""
 
@@ -65,15 +68,17 @@ def typed(
     """The column as float64, dictionary<int32, utf8>, utf8 or timestamp[s], with nulls if values
     are missing.
 
-    Every value of a dictionary occurs in the rows. raw: as `times.settled` says. unit: see
-    `times.timestamp_text`. Raises DataError naming place and column for the first value that is not
-    a number or is infinite, if a number is asked for.
+    Every value of a dictionary occurs in the rows. raw: as `times.settled` says, or FLOATS. unit:
+    see `times.timestamp_text`. Raises DataError naming place and column for the first value that is
+    not a number or is infinite, if a number is asked for.
     """
     if isinstance(values, pa.ChunkedArray):
         # Combining copies even if there is but one chunk.
         values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
+    if raw == FLOATS:
+        return values
     if raw == "number":
         return _checked_numbers(values, column, null_values, place)
     if raw == "time":
