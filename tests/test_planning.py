@@ -251,7 +251,7 @@ def weighted(folder, **weights):
 
 
 def doubts(planned):
-    return [each for each in planned["notes"] if "looked at" in each]
+    return [each for each in planned["notes"] if "looked at do not fit" in each]
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -275,6 +275,36 @@ def test_what_other_rows_may_mend_is_told(folder, monkeypatch):
     fits = config(folder, trainer={"validation_metric": "f"})
     [told] = doubts(distcore.plan(fits, path))
     assert "no output feature has a metric 'f'" in told
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_how_many_rows_were_looked_at_is_told(folder, form, monkeypatch):
+    table = data.table().append_column("day", pa.array(["2020-01-31"] * 599 + ["soon"]))
+    given = config(folder)
+    given["input_features"] += [{"name": "when", "column": "day", "type": "date"}]
+    path = folder / f"dates.{form}"
+
+    def plan(rows):
+        if form == "csv":
+            pa.csv.write_csv(rows, path)
+        else:
+            pa.parquet.write_table(rows, path, row_group_size=100)
+        return distcore.plan(given, path)
+
+    with pytest.raises(DataError, match="'soon' is not a date"):
+        plan(table.slice(300))
+    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 5_000)
+    planned = plan(table)
+    [told] = [each for each in planned["notes"] if "Only" in each]
+    about = "about " if form == "csv" else ""
+    rows = planned["dataset"]["rows"]["count"]
+    assert f"of {about}{rows:,} rows were looked at" in told
+    assert not doubts(planned)
+    [told] = doubts(plan(table.take([599, *range(599)])))
+    assert "Column 'day' (feature 'when'): 'soon' is not a date" in told
+    plan(table.slice(0, 599))
+    distcore.preprocess(given, path, view="none")
+    assert not [each for each in distcore.plan(given, path)["notes"] if "Only" in each]
 
 
 def test_the_command(folder, capsys):

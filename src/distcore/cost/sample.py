@@ -38,7 +38,7 @@ class Sample:
     features, encoded: fitted to these rows, and the first of them encoded; None if they cannot be
         fitted by themselves (no value, one class).
     whole: whether these are all rows that will be fitted.
-    doubts: why the config does not fit these rows, if other rows may still make it fit.
+    doubts: why config and rows do not fit, if other rows may still make them fit.
     """
 
     rows: int
@@ -48,7 +48,7 @@ class Sample:
     features: Features | None
     encoded: pa.RecordBatch | None
     whole: bool = False
-    doubts: tuple[ConfigIssue, ...] = ()
+    doubts: tuple[ConfigIssue | DataError, ...] = ()
 
 
 def sample_of(
@@ -74,7 +74,7 @@ def sample_of(
     text: dict[str, float] = {}
     distinct: dict[str, float] = {}
     size = 0
-    doubts: list[ConfigIssue] = []
+    doubts: list[ConfigIssue | DataError] = []
     for feature in features:
         source, seen = features.source_columns[feature.name], 0
         values = first.column(source)
@@ -96,12 +96,12 @@ def sample_of(
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
         except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
+            told = error
+            if isinstance(error, DataError):
+                told = of_column(error, feature.name, source)
             if whole and not any(_drops(features, table, source) for table in tables):
-                if isinstance(error, ConfigError):
-                    raise
-                raise of_column(error, feature.name, source) from error
-            if isinstance(error, ConfigError):
-                doubts += error.issues
+                raise told from error
+            doubts += told.issues if isinstance(told, ConfigError) else [told]
             size += 4 * first.num_rows
     fitted = len(metadata) == len(list(features)) and first.num_rows > 0
     return Sample(

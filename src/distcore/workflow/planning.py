@@ -47,18 +47,19 @@ class Cached:
 
 @dataclass(frozen=True)
 class Seen:
-    """sample: some rows. cached: None without a cache."""
+    """sample: some rows. cached: None without a cache. rows: all that there are, in words."""
 
     sample: Sample
     cached: Cached | None
+    rows: str
 
     def doubts(self, trainer: Trainer, job: TrainJob, validates: bool) -> Iterator[str]:
         """What of the config does not fit the rows that were read, if others may still make it
-        fit. Raises the run's ConfigError if there are no others."""
+        fit, and how many these are. Raises the run's ConfigError if there are no others."""
         from distcore_torch.training.trainer import TorchTrainer
 
         features = self.sample.features if self.cached is None else self.cached.features
-        issues = list(self.sample.doubts) if self.cached is None else []
+        issues: list[object] = list(self.sample.doubts) if self.cached is None else []
         if isinstance(trainer, TorchTrainer) and features is not None:
             try:
                 trainer.check_aim(job, features, validates)
@@ -68,8 +69,14 @@ class Seen:
                 issues += error.issues
         for issue in issues:
             yield (
-                f"The rows that were looked at do not fit {issue}. Unless the others make it fit, "
-                "the run is refused once the data are read."
+                f"The rows that were looked at do not fit: {str(issue).rstrip('.')}. Unless the "
+                "others make it fit, the run is refused once the data are read."
+            )
+        looked = f"{self.sample.rows:,}"
+        if self.cached is None and looked != self.rows:
+            yield (
+                f"Only {looked} of {self.rows} rows were looked at. What the run refuses of the "
+                "others, it refuses once it reads them."
             )
 
 
@@ -231,7 +238,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         if where.in_bucket
         else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
-    return dataset, cache, where, Seen(sizes[0][1].sample, found)
+    seen = Seen(sizes[0][1].sample, found, f"{'' if exact else 'about '}{rows:,}")
+    return dataset, cache, where, seen
 
 
 def _cached(session: Session, cache: Cache) -> tuple[str, Cached | None]:
