@@ -245,6 +245,23 @@ def test_devices_that_are_not_there_are_refused(folder, monkeypatch):
         distcore.plan(asked, data.table())
 
 
+def test_more_workers_than_gpus_are_refused_in_the_run_s_words(folder, monkeypatch):
+    monkeypatch.setattr("distcore_local.backend.gpus", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    asked = config(folder)
+    asked["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 3}
+    for use_gpu in ("auto", True):
+        asked["backend"]["trainer"]["use_gpu"] = use_gpu
+        with pytest.raises(UserError, match=r"3 workers cannot have a GPU each.*may use 2") as said:
+            distcore.plan(asked, data.table(), gpus="0,1")
+    with pytest.raises(UserError) as run:
+        distcore.train(asked, data.table(), gpus="0,1", output_directory=folder / "results")
+    assert str(run.value) == str(said.value)
+    for fits in ({"num_workers": 2}, {"use_gpu": False}):
+        asked["backend"]["trainer"].update(fits)
+        assert distcore.plan(asked, data.table(), gpus="0,1")["training"]["workers"] >= 2
+
+
 def weighted(folder, **weights):
     loss = {"type": "softmax_cross_entropy", "class_weights": weights}
     return config(folder, output_features=[{"name": "k", "type": "category", "loss": loss}])

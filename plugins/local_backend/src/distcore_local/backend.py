@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
-from distcore_core.errors import UserError
 from distcore_data.memory import free_bytes
 from distcore_local.machine import cpus, gpus
-from distcore_torch.training.trainer import launched_rank
+from distcore_torch.training.trainer import launched_rank, refuse_shared_gpus
 
 if TYPE_CHECKING:
     from distcore_local.options import BackendOptions
@@ -68,12 +67,8 @@ class LocalBackend(BackendBase):
         Raises as `group.run`, and UserError if a rank would have no GPU of its own."""
         from distcore_local.worker_group import run
 
-        if group.use_gpu and 0 < (found := gpus()) < group.ranks:
-            raise UserError(
-                f"{group.ranks} workers cannot have a GPU each: this process may use {found} of "
-                f"this machine. Set backend.trainer.num_workers to {found} or less, or "
-                "backend.trainer.use_gpu to false."
-            )
+        if group.use_gpu:
+            refuse_shared_gpus(group.ranks, gpus())
         return run(group, group.threads or max(1, cpus() // group.ranks))
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:

@@ -67,12 +67,14 @@ class TorchTrainer(TrainerBase):
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected;
         None if nobody knows. Raises UserError if a GPU is asked for and this machine, if it is
-        the one that trains, has none."""
+        the one that trains, has none, or not one for each worker."""
         from distcore_torch.training.strategy import has_gpu
 
+        workers = self.workers(backend)
         if not backend.distributed:
             has_gpu(self.options.use_gpu)
-        workers = self.workers(backend)
+            if launched_rank() is None and self.uses_gpu(backend):
+                refuse_shared_gpus(workers, backend.resources().gpus)
         options = train_options(job)
         rows = cached_rows(job) or job.expected_rows
         plan = TrainPlan.of(options, workers, rows or 0)
@@ -202,6 +204,21 @@ class TorchTrainer(TrainerBase):
                 hang_seconds=train_options(job).hang_seconds,
             )
             return backend.run_group(group)[0]
+
+
+def refuse_shared_gpus(workers: int, gpus: int) -> None:
+    """Raise UserError if ranks of one machine would have to share GPUs, which nccl refuses.
+
+    Args:
+        workers: Ranks.
+        gpus: What this process may use; 0 is none that could be shared.
+    """
+    if 0 < gpus < workers:
+        raise UserError(
+            f"{workers} workers cannot have a GPU each: this process may use {gpus} of this "
+            f"machine. Set backend.trainer.num_workers to {gpus} or less, or "
+            "backend.trainer.use_gpu to false."
+        )
 
 
 def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
