@@ -186,6 +186,16 @@ def test_every_day_of_four_hundred_years():
     assert dates.parts_of(seconds).tolist() == [parts_of(day) for day in days]
 
 
+@pytest.mark.parametrize("text", ["238-03-17", "38-03-17 00:00:00", " 202/01/31"])
+def test_a_year_that_pandas_cut_short_is_told(text):
+    with pytest.raises(DataError, match=r"is not a date .* A year has four digits here.* Write "):
+        feature().partial(pa.array([text]))
+    for other in ("17-03-2020", "2020-3-17", "soon"):
+        with pytest.raises(DataError) as caught:
+            feature().partial(pa.array([other]))
+        assert "four digits" not in str(caught.value)
+
+
 def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
     from distcore_data.sources.values import typed
 

@@ -4,6 +4,7 @@ inputs only."""
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 EXACT_ROWS = 1 << 16
 """Squares of this many rows' days are summed at once: up to the year 9999 no such sum leaves
 int64."""
+
+
+SHORT_YEAR = re.compile(r"\s*\d{1,3}([-/])\d\d\1\d\d(?!\d)")
+"""How pandas writes days before the year 1000: read, a mistyped 202-01-31 would be one of them."""
 
 
 class DateState(NamedTuple):
@@ -140,10 +145,16 @@ class DateFeature(TabularFeature):
                 f"Column {self.name!r}: {shown} is no date of the form {spelling!r}. Correct the "
                 "value or preprocessing.datetime_format, or leave the value empty."
             )
+        years = ""
+        if SHORT_YEAR.match(text):
+            years = (
+                "A year has four digits here, such as 0238 (pandas leaves its zeros out in a csv "
+                "file; a Parquet file has no texts). "
+            )
         return (
             f"Column {self.name!r}: {shown} is not a date as 2024-01-31, 2024/01/31 or 2024-01-31 "
-            "18:30:00. Write how dates are spelled here as preprocessing.datetime_format, such as "
-            "'%d/%m/%Y', or correct the value, or leave it empty."
+            f"18:30:00. {years}Write how dates are spelled here as preprocessing.datetime_format, "
+            "such as '%d/%m/%Y', or correct the value, or leave it empty."
         )
 
     def _fill(self) -> list[int]:
