@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distcore_core.contracts import JSON, TrainJob
+from distcore_core.contracts import JSON
 from distcore_core.errors import DifferentRun
 from distcore_data.stores.run_sync import CHECKPOINTS
+from distcore_torch import tell_checkpoint
 from distcore_torch.training import checkpoint
 from distcore_torch.training.job import checkpoints_of
 from distcore_torch.training.state import check_identity, identity
 from distcore_trees.options import NOT_THE_MODELS
 
 if TYPE_CHECKING:
-    from distcore_core.registry.manager import Plugins
+    from distcore_torch.training.open_job import Opened
     from distcore_trees.boosting import Growing
     from distcore_trees.options import TreeOptions
 
@@ -32,12 +33,11 @@ class Before:
 
 
 class Checkpoints:
-    """Those of one run, in its folder and its bucket.
+    """Those of one run, in its folder and its bucket; its listeners hear of each."""
 
-    plugins: whose listeners hear of each."""
-
-    def __init__(self, job: TrainJob, options: TreeOptions, plugins: Plugins) -> None:
-        self._job, self._options, self._plugins = job, options, plugins
+    def __init__(self, opened: Opened, options: TreeOptions) -> None:
+        job = opened.job
+        self._opened, self._job, self._options = opened, job, options
         kept = job.save_checkpoints and job.directory is not None
         self._folder = job.directory / CHECKPOINTS if kept and job.directory else None
 
@@ -60,7 +60,7 @@ class Checkpoints:
         path = checkpoint.save(self._folder, rounds, tensors, state)
         if self._job.mirror is not None:
             checkpoint.copy_to(self._job.mirror, path)
-        self._plugins.manager.hook.checkpoint_saved(step=rounds, directory=path)
+        tell_checkpoint(self._opened, rounds, path)
 
     def newest(self, outputs: int) -> Before | None:
         """The newest whole one of the run that is gone on with; None if this is a new run.

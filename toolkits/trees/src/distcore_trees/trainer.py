@@ -119,7 +119,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
                 "on values as they were encoded for that model. Leave out its path."
             )
         with open_job(job) as opened:
-            checkpoints = Checkpoints(job, self.options, opened.plugins)
+            checkpoints = Checkpoints(opened, self.options)
             boosting = self._boosting(opened, job.seed, checkpoints, progress)
             boosting.run()
             files = {
