@@ -212,6 +212,27 @@ class HearsNobody(Around):
             return self.inner.fit(job, backend, progress)
 
 
+@MUTANTS.fault("test_training_ends_where_a_listener_asks_it_to")
+class TrainsOnInSilence(Around):
+    """Asked to end, it tells no more, and goes on training."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import rank
+
+        def told(*evaluation):
+            if not asked and (answer := tell(*evaluation)):
+                asked.append(answer)
+            return ""
+
+        def line(found):
+            if not asked:
+                show(found)
+
+        asked, tell, show = [], rank._tell_round, progress.tell
+        with patch.object(rank, "_tell_round", told), patch.object(progress, "tell", line):
+            return self.inner.fit(job, backend, progress)
+
+
 @MUTANTS.fault("test_the_config_and_the_process_stay_as_they_are")
 class ChangesTheConfig(Around):
     """Writes what it found out into the job's config."""

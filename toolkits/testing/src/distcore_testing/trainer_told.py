@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from distcore_testing import data
+from distcore_testing.app import app
 from distcore_testing.trainer_runs import TrainerRuns, digests
 
 Events = list[dict[str, Any]]
@@ -98,7 +99,8 @@ class TrainerTold(TrainerRuns):
     def test_training_ends_where_a_listener_asks_it_to(
         self, heard: tuple[Any, Events], tmp_path: Path
     ) -> None:
-        """With its model, and no step later than the evaluation that was answered."""
+        """With its model, and no step later than the evaluation that was answered: the model has
+        the scores that were told of it, so nothing was learned in silence."""
         steps = [each["step"] for each in _of("epoch_finished", heard[1])]
         if len(steps) < 2:
             pytest.skip("the only evaluation is at the end of training")
@@ -109,6 +111,16 @@ class TrainerTold(TrainerRuns):
             "`OpenJob.tell_epoch` returns a text"
         )
         assert outcome.model.is_dir()
+        rows, last = data.table().slice(400, 100), _of("epoch_finished", told)[-1]["metrics"]
+        found = app().evaluate(outcome.model, rows, output_directory=tmp_path / "scores")
+        for output, metrics in last["validation"].items():
+            for name, value in metrics.items():
+                if value is None or name not in found.get(output, {}):
+                    continue
+                assert found[output][name] == pytest.approx(value, rel=1e-3, abs=1e-5), (
+                    f"asked to end, it left another model than the one whose {name} of {output} it "
+                    "had told: train no further"
+                )
 
     def test_no_checkpoint_is_written_if_none_is_to_be_kept(
         self, heard: tuple[Any, Events], tmp_path: Path
@@ -127,7 +139,8 @@ class TrainerTold(TrainerRuns):
     # -------------------------------------------------------------- what it leaves as it is
 
     def test_the_config_and_the_process_stay_as_they_are(self, heard: tuple[Any, Events]) -> None:
-        """Others work with them after `fit`: random numbers, threads, the environment."""
+        """Others work with them after `fit`: random numbers, threads, the environment. Nobody does
+        with those of a worker group's ranks, which end with it."""
         [fit] = _of("fit", heard[1])
         assert not fit["changed"], f"`fit` left changed: {', '.join(fit['changed'])}"
 
