@@ -217,8 +217,9 @@ def test_values_that_do_not_fit_are_told_if_there_are_no_others(folder, outputs,
     if "colour" in said:
         given["input_features"] = [{"name": "colour", "type": "date"}]
     for command in (distcore.plan, distcore.preprocess):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=said) as caught:
             command(given, data.table())
+        assert caught.value.__cause__ is not caught.value  # who follows causes would not end
 
 
 @pytest.mark.parametrize("metric", [{"validation_metric": "accurac"}, {"validation_field": "x"}])

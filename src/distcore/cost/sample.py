@@ -100,7 +100,9 @@ def sample_of(
             if isinstance(error, DataError):
                 told = of_column(error, feature.name, source)
             if whole and not any(_drops(features, table, source) for table in tables):
-                raise told from error
+                if told is not error:
+                    raise told from error
+                raise
             doubts += told.issues if isinstance(told, ConfigError) else [told]
             size += 4 * first.num_rows
     fitted = len(metadata) == len(list(features)) and first.num_rows > 0

@@ -321,7 +321,9 @@ def _of_pieces(
             numbers = rows[start : start + len(piece)]
             if isinstance(error, DataError):
                 told = of_column(error, bound.feature.name, bound.column)
-                raise bad_row(told, numbers, piece, work, part) from error
+                told = bad_row(told, numbers, piece, work, part)
+                if told is not error:
+                    raise told from error
             blame_row(error, bound.column, numbers, piece, work, part)
             raise
         start += len(piece)
