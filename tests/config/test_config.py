@@ -644,6 +644,11 @@ def feature(more: str) -> str:
             SMALL + "  - {name: age, type: number}\n",
             "line 7: output_features[1].name: the name 'age' is also in line 3",
         ),
+        (
+            SMALL + "  - {name: combined, column: t, type: number}\n",
+            "line 7: output_features[1].name: 'combined' is the name of all outputs' loss in the "
+            "metrics",
+        ),
         (SMALL + "  - {name: x, type: text}\n", "outputs are number, binary, category"),
     ],
 )

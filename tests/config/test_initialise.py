@@ -152,6 +152,18 @@ def test_several_targets() -> None:
     assert config.preprocessing.split.type == "random"
 
 
+def test_a_target_called_as_the_loss_of_all_outputs_gets_another_name() -> None:
+    table = pa.table({"height": COLUMNS["height"][0], "combined": TARGET})
+    output = read(suggest(table, "combined")).output_features[0]
+    assert (output.name, output.column) == ("combined_output", "combined")
+
+
+def test_a_column_without_a_name_is_left_out() -> None:
+    columns = {"": COLUMNS["visits"][0], " ": COLUMNS["visits"][0], "height": COLUMNS["height"][0]}
+    config = read(suggest(pa.table({**columns, "target": TARGET}), "target"))
+    assert [each.name for each in config.input_features] == ["height"]
+
+
 def test_texts_that_mean_missing_are_declared_so() -> None:
     config = read(suggest(pa.table({"hp": COLUMNS["horsepower"][0], "target": TARGET}), "target"))
     nulls = config.preprocessing.csv.null_values

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from distcore.config.guess import Guess, guess
+from distcore.config.read_features import COMBINED, Role
 from distcore_core.errors import DataError
 from distcore_data.sources.options import NULL_VALUES
 
@@ -85,7 +86,7 @@ def write_config(
         *(_feature_line(each) for each in inputs),
         "",
         "output_features:",
-        *(_feature_line(each) for each in outputs),
+        *(_feature_line(each, "output") for each in outputs),
         *_preprocessing(inputs, outputs, split),
     ]
     lines += _defaults({each.type for each in inputs}, None if model == "trees" else sizes)
@@ -206,11 +207,14 @@ def _epochs(rows: int) -> int:
     return max(20, min(150, 10 * round(1_000_000 / rows / 10)))
 
 
-def _feature_line(guess: Guess) -> str:
+def _feature_line(guess: Guess, role: Role = "input") -> str:
     """`- {name: age, type: number}  # why`, or a comment if the column is left out."""
     if guess.type is None:
         return f"  # {_quoted(guess.name)} is left out: {guess.why}"
-    parts = [f"name: {_quoted(guess.name)}", f"type: {guess.type}"]
+    named = f"name: {_quoted(guess.name)}"
+    if role == "output" and guess.name == COMBINED:
+        named = f"name: {COMBINED}_output, column: {COMBINED}"
+    parts = [named, f"type: {guess.type}"]
     if guess.preprocessing:
         inside = ", ".join(f"{name}: {value}" for name, value in guess.preprocessing)
         parts.append(f"preprocessing: {{{inside}}}")
@@ -271,6 +275,8 @@ def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], mod
     absent = [each for each, table in sets.items() if name not in table.column_names]
     if absent:
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
+    if not name.strip():
+        return Guess(name, None, "a feature needs a name")
     found = guess(name, column)
     if model == "trees" and found.type in ("text", "set"):
         return Guess(

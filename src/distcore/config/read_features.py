@@ -12,6 +12,9 @@ from distcore.config.under_way import DocumentUnderWay, kind_of
 from distcore_core.config.document import KeyPath
 from distcore_core.config.issues import unknown_option
 
+COMBINED = "combined"
+"""What the sum of the outputs' losses is called among them, as in Ludwig."""
+
 FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")
 Role = Literal["input", "output"]
 Features = tuple[FeatureConfig, ...]
@@ -139,6 +142,13 @@ class _FeatureReader:
                     message = (
                         f"the name {name!r} is also in {where}; names are unique over inputs and "
                         "outputs. Rename one"
+                    )
+                    self.wrong(path, message)
+                elif role == "output" and name == COMBINED:
+                    message = (
+                        f"{name!r} is the name of all outputs' loss in the metrics, where this "
+                        "output's own would be lost. Name it otherwise, and the data's column as "
+                        "`column`"
                     )
                     self.wrong(path, message)
                 first.setdefault(name, path)
