@@ -611,3 +611,31 @@ def test_two_searches_never_share_a_folder_and_another_search_is_not_gone_on_wit
         "--model_resume_path",
         str(place.folder),
     )
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "trainer.learning_rate: {space: grid_search, values: [0.01]}",
+        "age.preprocessing.normalization: {space: grid_search, values: [zscore, minmax]}",
+    ],
+    ids=["one cache", "a cache for each variant"],
+)
+def test_a_search_is_not_gone_on_with_over_other_data(place, parameter):
+    """Its table would compare scores of rows that are not the same."""
+    with_section(
+        place,
+        SECTION.replace("combiner.output_size: {space: choice, categories: [8, 16]}", parameter)
+        .replace("trainer.learning_rate: {space: loguniform, lower: 0.0001, upper: 0.1}\n    ", "")
+        .replace("num_samples: 3, ", ""),
+        epochs=1,
+    )
+    good(place)
+    before = (folder(place) / "hyperopt_statistics.json").read_bytes()
+    good(place, "--resume")
+    data = place.folder / place.data
+    lines = data.read_text().splitlines(keepends=True)
+    data.write_text("".join([*lines, lines[-1]]))
+    said = place.refused("hyperopt", "--config", str(place.folder / place.config), "--resume")
+    assert "is another one: the data, or how they are prepared, differ." in said
+    assert (folder(place) / "hyperopt_statistics.json").read_bytes() == before

@@ -16,7 +16,7 @@ from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
 from distcore.search.section import Section, check_candidates
 from distcore.search.trial import TrialWork, run_trial
 from distcore.workflow import results
-from distcore.workflow.prepare import check_predictions, data_options, prepare
+from distcore.workflow.prepare import check_predictions, data_options, key_of_these, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopped, TrainingError
 from distcore_core.registry.index import DEFAULTS
@@ -106,15 +106,22 @@ class Search:
         )
         job = self._job(work, resume)
         planned = self.executor.plan(job, session.backend)
+        self._take_first()
+        mine = self._described(work)
+        if resume or not self.shared:
+            mine["cache"] = key_of_these(session, self.data)
+        if resume:
+            refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
         if self.shared:
-            work = replace(work, cache=self._cache())
+            cache = self._cache()
+            work, mine["cache"] = replace(work, cache=cache), cache.key
             job = replace(job, work=work)
         else:
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own."
             )
-        self._remember(work, resume)
+        results.write_json(directory / SEARCH, mine)
         session.started()
         for note in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
             log.info("%s", note)
@@ -192,8 +199,8 @@ class Search:
             points.append(raw)
         return tuple(points)
 
-    def _cache(self) -> Cache:
-        """The one cache of all trials; the metric is checked against what it holds."""
+    def _take_first(self) -> None:
+        """Have the session go by the first of the configs that could be tried."""
         plain = self.session.config
         self.session.config = replace(
             self.configs[0],
@@ -202,6 +209,9 @@ class Search:
             plugins_block=plain.plugins_block,
         )
         self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
+
+    def _cache(self) -> Cache:
+        """The one cache of all trials; the metric is checked against what it holds."""
         cache = prepare(self.session, self.data)
         check_predictions(self.session, cache)
         check_objective(
@@ -211,18 +221,15 @@ class Search:
             log.info("The cache stays until the search is over, for every trial reads it.")
         return cache
 
-    def _remember(self, work: TrialWork, resume: bool) -> None:
-        """Write what this search is, or refuse to go on with another one in its folder."""
-        path = work.directory / SEARCH
-        mine = {
+    def _described(self, work: TrialWork) -> JSON:
+        """What this search is, but for `cache`: the key of the one that all trials read, or of the
+        first config's that could be tried."""
+        return {
             "config": {**without_credentials(work.config), SECTION: self.section.written},
             "data": self.data.names(),
-            "cache": work.cache.key if work.cache is not None else None,
+            "cache": None,
             "random_seed": self.session.config.random_seed,
         }
-        if resume:
-            refuse_another(read_sealed(path, CHANGED), mine, work.directory)
-        results.write_json(path, mine)
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, ended = self.session, sum(record["state"] in ENDED for record in collect(work))

@@ -177,6 +177,15 @@ def announce(session: Session, cache: Cache, seconds: float, rows: dict[Split, i
     )
 
 
+def key_of_these(session: Session, data: Data) -> str:
+    """The key that `prepare` would build or find; the data are read once, to digest them."""
+    splitter = splitter_of(session) if data.dataset is not None else None
+    raw = raw_columns(session, splitter)
+    delimited = session.config.preprocessing.delimited()
+    with data.open(raw, delimited, session.plugins) as source:
+        return key_of(session, data, source, raw, given=splitter is None)
+
+
 def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], given: bool) -> str:
     """The cache's key: content of the data and everything that decides its bytes, and nothing
     else."""
