@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+log = logging.getLogger("distcore")
+_training = threading.RLock()
+drawing = threading.RLock()
+"""Held by whoever draws torch's random numbers, from the seed to the last of them: a model that
+another thread loads draws its weights, too, before it reads them."""
 
 
 @torch.no_grad()
@@ -78,4 +86,28 @@ def own_random_numbers(device: torch.device) -> Iterator[None]:
     """Leave torch's random state as it was: steps reseed it."""
     devices = [device.index] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
+        yield
+
+
+@contextmanager
+def one_training() -> Iterator[None]:
+    """Let a training that another thread of this process begins wait for this one: torch's random
+    numbers, its number of threads and the collector's habits are the process's, so weights would
+    depend on which thread comes first."""
+    if not _training.acquire(blocking=False):
+        log.info(
+            "Another thread of this process trains; waiting for it, because torch's random numbers "
+            "are the process's. Runs beside one another need processes of their own."
+        )
+        _training.acquire()
+    try:
+        yield
+    finally:
+        _training.release()
+
+
+@contextmanager
+def initial_weights() -> Iterator[None]:
+    """The block in which a network is built; torch's random state is as before afterwards."""
+    with drawing, torch.random.fork_rng(devices=[]):
         yield

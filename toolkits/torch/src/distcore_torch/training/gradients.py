@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from distcore_core.contracts import Batch
+from distcore_torch.training.determinism import drawing
 from distcore_torch.training.random_numbers import random_key
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ class RankGradients:
     def backward(
         self, batch: Batch, scale: float, step: int, *, counts: bool = True
     ) -> torch.Tensor | float:
-        self.seed(step)
-        return self.compute(batch, scale, counts)
+        with drawing:
+            self.seed(step)
+            return self.compute(batch, scale, counts)
 
     def seed(self, step: int) -> None:
         """Set the random numbers of a step."""

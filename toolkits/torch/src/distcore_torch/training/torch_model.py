@@ -12,7 +12,7 @@ import torch
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError
 from distcore_data.artifact import find_model, model_here, read_manifest
-from distcore_torch.training.determinism import one_thread
+from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, in_words, not_finite
 from distcore_torch.training.tensorfile import read_tensors
 
@@ -33,7 +33,7 @@ def build_module(
 
     reference: {"type", "options"}. torch's own random state is left as it was."""
     model = plugins.make(MODEL, reference["type"], reference["options"])
-    with torch.random.fork_rng(devices=[]):
+    with initial_weights():
         torch.default_generator.manual_seed(seed)
         module: torch.nn.Module = model.build(features)
     return module
@@ -71,7 +71,7 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
     plugins = environment_plugins()  # which features ask, too: metadata are read once
     model = plugins.make(MODEL, reference["type"], reference["options"])
     model.check_trust(trust)
-    with torch.random.fork_rng(devices=[]):
+    with initial_weights():
         module = model.build(features)
     load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
     return TorchPredictor(module, features, exact=bool(manifest["extra"].get("exact")))

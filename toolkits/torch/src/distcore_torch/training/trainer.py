@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -228,6 +228,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
     progress: where to report, or what a progress channel gave to report through."""
     from distcore_core.registry.listening import listening
     from distcore_core.registry.manager import Plugins
+    from distcore_torch.training.determinism import one_training
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
     from distcore_torch.training.peers import watching
     from distcore_torch.training.rank import fit_rank
@@ -241,7 +242,10 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
         strategy.patience = 2 * options.hang_seconds + 60
     extensions = job.config.get("extensions", []) if rank.index == 0 else []
     try:
-        with _logging_to(trainer.options.logdir, rank):
+        with (
+            one_training() if rank.world == 1 else nullcontext(),
+            _logging_to(trainer.options.logdir, rank),
+        ):
             Waiting(strategy, heartbeat()).setup(rank)
             of_first = replace(job, directory=strategy.gather(job.directory)[0])
             with (

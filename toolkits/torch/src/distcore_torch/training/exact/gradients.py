@@ -21,6 +21,7 @@ from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
 from distcore_torch.products import by_weight_alone
 from distcore_torch.sampler import share
+from distcore_torch.training.determinism import drawing
 from distcore_torch.training.exact import kernels
 from distcore_torch.training.exact.at_once import AtOnce
 from distcore_torch.training.exact.by_parts import Keys
@@ -207,8 +208,9 @@ class PartGradients:
             slots = [group.exchange.slots()[number] for group in self._groups]
             for index in range(branch.size):
                 part = next(parts)
-                torch.default_generator.manual_seed(drawn[place])
-                loss[place] = self._part(part, scale, sums[place])
+                with drawing:
+                    torch.default_generator.manual_seed(drawn[place])
+                    loss[place] = self._part(part, scale, sums[place])
                 self._lay(slots, branch.size, index, part.rows > 0)
                 place += 1
             for group, slot in zip(self._groups, slots, strict=True):
