@@ -7,6 +7,7 @@ import pytest
 
 import distcore
 from distcore.workflow.requests import AnswerRequest, TrainRequest
+from distcore_core.errors import UserError
 
 FUNCTIONS = ["train", "experiment", "predict", "evaluate", "preprocess", "hyperopt", "plan", "load"]
 
@@ -54,3 +55,24 @@ def test_a_mistyped_argument_gets_the_nearest(name):
         function("anything", **{f"{word}z": 1})
     with pytest.raises(TypeError, match=rf"has no argument 'qqqq'\. It has: {known[0]}, "):
         function("anything", qqqq=1)
+
+
+@pytest.mark.parametrize(
+    ("skip", "said"),
+    [
+        (
+            {"skip_save_modle"},
+            "skip: there is no 'skip_save_modle'. Did you mean 'skip_save_model'",
+        ),
+        (["qqqq"], "skip: there is no 'qqqq'. There are: skip_save_training_description, "),
+        ([3], "skip: there is no 3."),
+        ("skip_save_model", "skip should be a collection of names, such as {'skip_save_model'}"),
+        (None, "skip should be a collection of names"),
+    ],
+)
+@pytest.mark.parametrize("name", ["train", "experiment", "predict", "evaluate", "hyperopt"])
+def test_what_is_not_to_be_saved_is_no_other_word(name, skip, said):
+    """It was passed over, and the model, say, was saved; a search took a text for its letters."""
+    with pytest.raises(UserError) as caught:
+        getattr(distcore, name)("anything", "anywhere", skip=skip)
+    assert str(caught.value).startswith(said)

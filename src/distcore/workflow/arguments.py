@@ -1,11 +1,14 @@
-"""A mistyped argument of a public function is told with the nearest one that the function has."""
+"""A mistyped argument of a public function, or name in its `skip`, is told with the nearest one
+that there is."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from distcore_core.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +28,25 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}."
                 raise TypeError(f"distcore.{function.__name__} has no argument {name!r}. {hint}")
+        if "skip" in named:
+            _check_skips(named["skip"])
         return function(*arguments, **named)
 
     return called
+
+
+def _check_skips(given: Any) -> None:
+    """Raise UserError if `skip` is no collection, or names what nobody saves: it would be saved."""
+    from distcore.cli.flags import SKIPS
+    from distcore.cli.ludwig_flags import NEVER_SAVED
+
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise UserError(
+            f"skip should be a collection of names, such as {{'skip_save_model'}}, not {given!r}."
+        )
+    known = [*SKIPS, *NEVER_SAVED]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(SKIPS)}."
+            raise UserError(f"skip: there is no {name!r}. {hint}")
