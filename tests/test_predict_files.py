@@ -481,3 +481,29 @@ def test_from_python(trained: Path, tmp_path: Path) -> None:
     distcore.predict(trained / "experiment_run", trained / "penguins.csv", **arguments)
     with pytest.raises(UserError, match="--overwrite"):
         distcore.predict(trained / "experiment_run", trained / "penguins.csv", **arguments)
+
+
+def test_a_stream_of_arrows_whose_rows_come_once(trained: Path, tmp_path: Path) -> None:
+    """Its columns were asked for by reading it, and then it had no rows."""
+    table = pa_csv.read_csv(trained / "penguins.csv")
+
+    def stream() -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=99))
+
+    model = distcore.load(trained / "experiment_run")
+    assert model.predict(stream()).equals(model.predict(table))
+    assert model.evaluate(stream()) == model.evaluate(table)
+    found = [
+        distcore.predict(
+            trained / "experiment_run", each, output_directory=tmp_path / name, keep=["island"]
+        )
+        for name, each in (("stream", stream()), ("table", table))
+    ]
+    assert pq.read_table(found[0]).equals(pq.read_table(found[1]))
+
+
+@pytest.mark.parametrize("size", ["8", 1.5, 0, -3])
+def test_a_batch_size_that_is_no_number_of_rows(trained: Path, size: object) -> None:
+    model = distcore.load(trained / "experiment_run")
+    with pytest.raises(UserError, match="but a batch has at least one row"):
+        model.predict(trained / "penguins.csv", batch_size=size)  # type: ignore[arg-type]

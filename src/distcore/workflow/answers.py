@@ -15,6 +15,7 @@ from distcore.workflow.requests import AnswerRequest
 from distcore.workflow.results import PREDICTIONS
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
+from distcore_data.sources.memory import held
 from distcore_torch.evaluation import Evaluation
 from distcore_torch.prediction import (
     Request,
@@ -67,9 +68,8 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         answered = answered_here
         if session.distributed:
             from distcore.workflow.partitioned import answered_in_pieces as answered
-        request = Request(
-            asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None
-        )
+        dataset, rows_at_once = held(asked.dataset), rows_of(asked.batch_size)
+        request = Request(dataset, asked.data_format, rows_at_once, decode=path is not None)
         session.progress.begin(asked.command)
         with answered(session, request, evaluation) as predictions:
             if evaluation is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -116,10 +117,10 @@ def forward(
 
 def rows_of(batch_size: int | None) -> int:
     """Rows of a forward pass. Raises UserError if the user asks for none."""
-    if batch_size is not None and batch_size < 1:
+    if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
         raise UserError(
-            f"batch_size is {batch_size}, but a batch has at least one row. Give --batch_size 1 or "
-            "more."
+            f"batch_size is {batch_size!r}, but a batch has at least one row. Give --batch_size 1 "
+            "or more."
         )
     return batch_size or ROWS
 

@@ -30,10 +30,18 @@ def is_frame(dataset: object) -> bool:
     )
 
 
+def held(dataset: Any) -> Any:
+    """The dataset, to be read as often as is needed: a stream of Arrow's, whose rows come once, as
+    a table."""
+    return as_table(dataset) if isinstance(dataset, pa.RecordBatchReader) else dataset
+
+
 def frame_columns(dataset: Any) -> list[str]:
     """Its column names, without pandas' unnamed index."""
     if isinstance(dataset, Mapping):
         return [str(name) for name in dataset]
+    if isinstance(dataset, pa.RecordBatchReader):  # its rows come once, and are wanted later
+        return [str(name) for name in dataset.schema.names]
     columns = getattr(dataset, "column_names", None)
     if columns is None:
         columns = getattr(dataset, "columns", None)
