@@ -84,6 +84,15 @@ class AsyncHyperband(Timed):
     )
     stop_last_trials: bool = Field(True, description="Whether trials are stopped after max_t.")
 
+    @model_validator(mode="after")
+    def _stops_after_the_grace(self) -> AsyncHyperband:
+        if self.grace_period > self.max_t:
+            raise ValueError(
+                f"grace_period ({self.grace_period}) should be at most max_t ({self.max_t}), after "
+                "which every trial is stopped"
+            )
+        return self
+
 
 class Hyperband(Timed):
     """Hyperband: brackets of successive halving."""
