@@ -27,7 +27,7 @@ MAX_BYTES = 16 << 20
 def read_document(path: str | Path) -> Document:
     """The document in a file. Raises ConfigError if it cannot be read as UTF-8 text or is no
     YAML mapping."""
-    name = str(path)
+    name, path = str(path), os.path.expanduser(path)
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -149,7 +149,7 @@ class Data:
             and "://" not in os.fspath(first)
             and not is_temporary(first)
         ):
-            path = Path(os.path.abspath(os.fspath(first)))
+            path = Path(os.path.abspath(os.path.expanduser(first)))
             while any(mark in path.name for mark in "*?["):
                 path = path.parent
             return str(path.parent / CACHE_FOLDER)
@@ -175,7 +175,7 @@ class Data:
 def _whole(dataset: Any) -> Any:
     if not isinstance(dataset, str | os.PathLike) or "://" in os.fspath(dataset):
         return dataset
-    return os.path.abspath(os.fspath(dataset))
+    return os.path.abspath(os.path.expanduser(dataset))
 
 
 def called(dataset: Any) -> str:

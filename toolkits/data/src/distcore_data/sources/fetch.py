@@ -66,7 +66,7 @@ def without_secrets(url: str) -> str:
 
 def local_path(dataset: str | os.PathLike[str]) -> Path:
     """The path of a dataset that is not remote."""
-    return Path(os.fspath(dataset).removeprefix("file://")).expanduser()
+    return Path(os.path.expanduser(os.fspath(dataset).removeprefix("file://")))
 
 
 def existing(path: Path) -> Path:

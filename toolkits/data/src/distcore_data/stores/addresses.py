@@ -92,12 +92,14 @@ def _from_outside() -> list[str]:
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path | None:
-    """The absolute folder that a path or a file:// address names; None for a bucket."""
+    """The absolute folder that a path, also one of `~`, or a file:// address names; None for a
+    bucket."""
     if store_kind(place) != "file":
         return None
     text = os.fspath(place)
     found = SCHEME.match(text)
-    return Path(os.path.abspath(text[found.end() :].removeprefix("localhost") if found else text))
+    path = text[found.end() :].removeprefix("localhost") if found else os.path.expanduser(text)
+    return Path(os.path.abspath(path))
 
 
 def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
@@ -118,7 +120,7 @@ def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
         raise UserError(f"{what}: {error}") from None
     if folder is None:
         return text.rstrip("/")
-    return folder if SCHEME.match(text) else Path(place)
+    return folder if SCHEME.match(text) else Path(os.path.expanduser(place))
 
 
 def folder_only(place: str | os.PathLike[str], what: str, because: str) -> Path:

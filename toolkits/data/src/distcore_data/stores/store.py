@@ -42,7 +42,7 @@ def read_credentials(value: Any) -> Credentials | None:
     Raises ValueError saying what is wrong, and nothing of what is in them."""
     if isinstance(value, str | os.PathLike):
         try:
-            value = parse_json(read_bounded(Path(value).expanduser(), 1 << 20, pipe=True))
+            value = parse_json(read_bounded(Path(os.path.expanduser(value)), 1 << 20, pipe=True))
         except OSError as error:
             raise ValueError(
                 f"the file cannot be read ({error.strerror}); give a mapping, or the path of a "
