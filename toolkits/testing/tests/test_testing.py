@@ -1,7 +1,11 @@
 """What the kit is to a test file that uses it."""
 
+import json
 import subprocess
 import sys
+from types import SimpleNamespace
+
+from distcore_testing.diary import Diary, DiaryOptions, _Watched
 
 
 def test_pytest_is_imported_only_when_a_suite_is_named():
@@ -57,3 +61,14 @@ def of_pytest(folder, *words):
         [sys.executable, "-m", "pytest", *words], cwd=folder, capture_output=True, text=True
     )
     return done.stdout + done.stderr
+
+
+def test_a_trainer_is_told_which_variable_it_left_and_not_of_torch_s_own(tmp_path, monkeypatch):
+    """torch's first optimizer of a process sets TORCHINDUCTOR_CACHE_DIR: the suite of a trainer
+    failed for it where no other test had made one before."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    for name, expected in (("TORCHINDUCTOR_CACHE_DIR", []), ("MINE", ["os.environ['MINE']"])):
+        trainer = SimpleNamespace(fit=lambda job, name=name: monkeypatch.setenv(name, "1"))
+        diary = Diary(DiaryOptions(path=str(tmp_path / name)))
+        _Watched(trainer, diary).fit(SimpleNamespace(config={}))
+        assert json.loads((tmp_path / name).read_text())["changed"] == expected

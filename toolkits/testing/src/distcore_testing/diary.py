@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
+BY_TORCH = "TORCHINDUCTOR_"
+"""So begin variables that torch itself sets when a process makes its first optimizer."""
 
 
 class DiaryOptions(BaseModel):
@@ -100,7 +102,11 @@ def _of_the_process() -> dict[str, Any]:
         "torch.are_deterministic_algorithms_enabled()": (
             torch.are_deterministic_algorithms_enabled()
         ),
-        "os.environ": dict(os.environ),
+        **{
+            f"os.environ[{name!r}]": value
+            for name, value in os.environ.items()
+            if not name.startswith(BY_TORCH)
+        },
         "os.getcwd()": os.getcwd(),
         "the signals' handlers": [
             signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)
