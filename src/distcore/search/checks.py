@@ -4,7 +4,7 @@ goal makes sense."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import Feature, Split
@@ -67,6 +67,29 @@ def check_split(
             "hyperopt.split is test: the best of many trials on the test split looks better there "
             "than it is. Keep rows aside that no trial sees, or use validation."
         )
+
+
+def tell_what_is_kept(objective: Objective, trainer: Any) -> None:
+    """Warn if trials are ranked by the best round of one metric, and keep the weights of the best
+    round of another, as after `distcore init`, whose config names the loss.
+
+    trainer: the config's section."""
+    field, metric = trainer.validation_field, trainer.validation_metric
+    if objective.split != "validation" or (
+        metric in (None, objective.metric) and field in (None, objective.feature)
+    ):
+        return
+    said = [
+        f"trainer.{name}: {value}"
+        for name, value in (("validation_field", field), ("validation_metric", metric))
+        if value is not None
+    ]
+    log.warning(
+        "Trials are ranked by their best %s, but keep the weights of the round that is best by %s. "
+        "Leave that out of the config, and the weights are those of the ranked round.",
+        objective,
+        " and ".join(said),
+    )
 
 
 def _higher_is_better(

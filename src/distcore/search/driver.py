@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import RunConfig
-from distcore.search.checks import check_objective, check_split
+from distcore.search.checks import check_objective, check_split, tell_what_is_kept
 from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
 from distcore.search.section import Section, check_candidates
@@ -67,6 +67,7 @@ class Search:
             all(each.trainer.evaluate_training_set for each in self.configs),
             self.options.scheduler.type,
         )
+        tell_what_is_kept(self.objective, self.configs[0].trainer)
         self.shared = (
             len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
         )
