@@ -301,6 +301,10 @@ def test_bad_feather(refused, tmp_path):
 
 def test_bad_frames(refused):
     assert "differ in length" in refused({"a": [1, 2], "b": ["x"]})
+    for row in ({"a": 1, "b": "x"}, {"b": "xy"}, {"b": b"xy"}):  # a text was a row for each letter
+        message = refused(row, {name: AB[name] for name in row})
+        assert "is one value. Give every column as a list" in message
+    assert "from_pylist" in refused([{"a": 1, "b": "x"}])
     assert "column 'a'" in refused({"a": [1, "x"], "b": ["x", "y"]})
     assert "row 1, column 'a': 'x' is not a number" in refused({"a": ["1", "x"], "b": ["x", "y"]})
     assert "no rows" in refused({"a": [], "b": []})

@@ -21,6 +21,8 @@ from distcore_data.sources.tables import (
 from distcore_data.sources.times import settled, unit_of
 
 SHOWN = "the dataset in memory"
+MANY = ("__iter__", "__arrow_array__", "__arrow_c_array__", "__arrow_c_stream__")
+"""What has values of rows has one of these; so has a text, which is one value."""
 
 
 def is_frame(dataset: object) -> bool:
@@ -113,6 +115,11 @@ def _validated(table: pa.Table) -> pa.Table:
 def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
+        if isinstance(values, str | bytes) or not any(hasattr(values, each) for each in MANY):
+            raise DataError(
+                f"{SHOWN}, column {name!r}: {values!r:.80} is one value. Give every column as a "
+                f"list of its rows' values: {{{name!r}: [{values!r:.80}], …}}."
+            )
         try:
             arrays[name] = pa.array(values, from_pandas=True)
         except OverflowError as error:

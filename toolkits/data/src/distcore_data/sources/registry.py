@@ -223,7 +223,7 @@ def _require_frame(dataset: Any, name: str) -> None:
         raise DataError(
             f"A dataset of type {type(dataset).__name__} cannot be read. Give a path, a URL, a "
             "dict of lists, or a frame with Arrow's PyCapsule interface (pandas, polars, pyarrow, "
-            "DuckDB)."
+            "DuckDB); of rows as dicts, pyarrow.Table.from_pylist makes one."
         )
     if name not in (AUTO, FRAME):
         raise DataError(
