@@ -803,3 +803,13 @@ def test_features_that_say_the_same_are_told_each_and_share_nothing() -> None:
     wrong = told(SMALL + more.replace("normalization", "normalisation"))
     assert [line.split(":")[0] for line in wrong] == ["line 7", "line 8"]
     assert all("did you mean 'normalization'?" in line for line in wrong)
+
+
+def test_a_backend_of_the_command_line_is_told_by_its_flag_and_where_it_belongs() -> None:
+    """The error pointed at line 4 of a config that says nothing of a backend."""
+    read = load_config(SMALL, backend="dask")
+    with pytest.raises(ConfigError) as error:
+        resolve(read, Plugins())
+    assert "--backend: No installed plugin offers backend 'dask'" in str(error.value)
+    assert "There is a processor 'dask': that is named in backend.processor." in str(error.value)
+    assert "line" not in str(error.value)

@@ -24,7 +24,7 @@ from distcore.config.run_config import (
     RunConfig,
     is_seed,
 )
-from distcore_core.config.document import Document
+from distcore_core.config.document import Document, Place, SourceMap
 from distcore_core.errors import ConfigError, DistcoreError, UserError
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def with_overrides(
     """The config as the command line wants it. Overriding the backend keeps the rest of its
     section. Raises UserError for a seed that is none."""
     if backend is not None:
-        config = replace(config, backend=replace(config.backend, type=backend))
+        given = SourceMap(config.source_map)
+        given[("backend", "type")] = Place(0, ("--backend",))
+        config = replace(config, backend=replace(config.backend, type=backend), source_map=given)
     if random_seed is not None:
         if not is_seed(random_seed):
             raise UserError(f"--random_seed should be a {SEED}, not {random_seed}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ from distcore_core.errors import ConfigIssue, PluginNotFound
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
+
+PARTS = {"processors": "processor", "trainers": "trainer", "loaders": "loader"}
+"""The options of `backend` that name a plugin, by its kind."""
 
 FULLY_CONNECTED = (
     *(
@@ -93,11 +96,7 @@ class Resolver:
 
     def _parts(self) -> dict[str, Any]:
         """The backend's processor, trainer and loader."""
-        return {
-            "processor": self._part("processors", "processor"),
-            "trainer": self._part("trainers", "trainer"),
-            "loader": self._part("loaders", "loader"),
-        }
+        return {place: self._part(kind, place) for kind, place in PARTS.items()}
 
     # -------------------------------------------------------------- one plugin
 
@@ -109,7 +108,8 @@ class Resolver:
             model: Any = self.plugins.options_model(kind, name, role, options)
         except PluginNotFound as error:
             known = self.plugins.known_elsewhere(kind, name)
-            self._wrong((*path, "type"), f"{known} {error}" if known else str(error))
+            said = [known, str(error), *self._in_another_place(kind, name)]
+            self._wrong((*path, "type"), " ".join(each for each in said if each))
             return options
         if model is None:
             for option in options:
@@ -118,6 +118,13 @@ class Resolver:
         if kind == "features":
             options = self._nested(model, role, options, path)
         return self._by(model, options, path)
+
+    def _in_another_place(self, kind: str, name: str) -> Iterator[str]:
+        """Where a part of the backend is named that was given for another one, such as the
+        processor `dask` for the backend."""
+        for other, place in PARTS.items():
+            if kind in ("backends", *PARTS) and name in self.plugins.names(other):
+                yield f"There is a {place} {name!r}: that is named in backend.{place}."
 
     def _by(self, model: Any, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         """The options as a model has them; unchanged if they are wrong."""
