@@ -258,6 +258,12 @@ def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame
     assert outcome.test_statistics["bought"]["accuracy"] == pytest.approx(np.mean(right))
 
 
+def test_a_model_says_in_a_line_what_it_is(trained):
+    """It showed its whole manifest, vocabularies and all."""
+    model = distcore.load(trained)
+    assert repr(model) == f"<LoadedModel of {model.place}: predicts bought>"
+
+
 def test_predictions_do_not_depend_on_batches_order_or_company(trained, frame):
     """Each row is predicted for itself, in the order of the rows."""
     model = distcore.load(trained)

@@ -51,6 +51,11 @@ class LoadedModel(Artifact):
             )
         return evaluation.statistics()
 
+    def __repr__(self) -> str:
+        place = self.place if isinstance(self.place, Path) else self.place.url
+        names = ", ".join(each.name for each in self.features.outputs)
+        return f"<{type(self).__name__} of {place}: predicts {names}>"
+
     def _repr_html_(self) -> str:
         from distcore.workflow.shown import html_of_model
 
