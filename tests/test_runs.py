@@ -178,6 +178,7 @@ def test_a_search_is_compared_by_its_trials(
     out = capsys.readouterr().out
     assert "trainer.learning_rate" in out
     assert out.count("finished") >= 2
+    assert "extensions" not in out  # each trial's rounds.jsonl, by its whole path
 
 
 @pytest.mark.system
@@ -245,7 +246,7 @@ def until(condition) -> None:
 
 
 def test_one_run_is_not_compared(folder: Path) -> None:
-    with pytest.raises(UserError, match="there are 1 runs"):
+    with pytest.raises(UserError, match="one run, and two or more are compared"):
         several([str(folder / "results" / "experiment_first")])
 
 

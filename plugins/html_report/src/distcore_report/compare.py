@@ -78,8 +78,8 @@ def several(places: Sequence[str], credentials: Any = None) -> list[Run]:
     runs = [_named(run, list(found.values())) for run in found.values()]
     if len(runs) < 2:
         raise UserError(
-            f"{', '.join(places)}: there are {len(runs)} runs. Name two folders of runs, or a "
-            "search."
+            f"{', '.join(places)}: {'one run, and' if runs else 'no run, but'} two or more are "
+            "compared. Name more runs, a folder of runs, or a search."
         )
     return runs
 
@@ -100,10 +100,20 @@ def _last(run: Run) -> str:
 
 def differences(runs: Sequence[Run]) -> Rows:
     """(option, its value in each run) of the options in which their configs differ."""
-    flat = [dict(_leaves(run.config, "")) for run in runs]
+    flat = [dict(_leaves(_written(run.config), "")) for run in runs]
     names = sorted({name for each in flat for name in each})
     rows = [(name, *(_text(each.get(name)) for each in flat)) for name in names]
     return [each for each in rows if len(set(each[1:])) > 1]
+
+
+def _written(config: Any) -> Any:
+    """The config without the extension by which a search hears of its trial's rounds: nobody wrote
+    it, and every trial has a path of its own there."""
+    given = config.get("extensions") if isinstance(config, dict) else None
+    if not isinstance(given, list):
+        return config
+    kept = [each for each in given if not (isinstance(each, dict) and each.get("type") == "rounds")]
+    return {**config, "extensions": kept}
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
