@@ -199,7 +199,7 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--training_set", " "], r"name of a dataset is empty"),
         (["--logging_level", "loud"], r"no logging level 'loud'"),
         (["--gpus", "many"], r"--gpus 'many'"),
-        (["--gpus", "99"], r"--gpus 99: only 0 of these 1 can be used here"),
+        (["--gpus", "99"], r"--gpus 99: no GPU can be used here"),
         (
             ["--random_seed", "abc"],
             r"--random_seed.*invalid int value: 'abc'\. See `distcore train --help`",
@@ -208,7 +208,7 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["there"], r"'there' is one word too many"),
         (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
         (["--config_str", "{}"], r"input_features"),
-        (["--model_load_path", "nowhere"], r"nowhere"),
+        (["--model_load_path", "nowhere"], r"nowhere: there is no such folder"),
         (["--model_resume_path", "nowhere"], r"nowhere holds no run to go on with"),
         (["--data_format", "xls"], r"xls"),
     ],

@@ -155,6 +155,9 @@ def test_without_constants_the_plan_says_how_to_get_them(
     planned = distcore.plan(data.config(str(tmp_path / "cache")), data.table())
     assert planned["cost"]["calibrated"] is False
     assert "takes       not calibrated: run `distcore doctor --calibrate`" in render(planned)
+    assert "--workers" not in render(planned)
+    asked = distcore.plan(data.config(str(tmp_path / "cache")), data.table(), scale=Scale(4))
+    assert "doctor --calibrate`; --workers needs that, too" in render(asked)
 
 
 def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_metric_that_is_not_there_is_refused_in_the_run_s_words(folder, metric
 
 def test_devices_that_are_not_there_are_refused(folder, monkeypatch):
     monkeypatch.setattr("distcore_local.backend.gpus", lambda: 0)
-    with pytest.raises(UserError, match="--gpus 0: only 0 of these 1"):
+    with pytest.raises(UserError, match="--gpus 0: no GPU can be used here"):
         distcore.plan(config(folder), data.table(), gpus="0")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     asked = config(folder)

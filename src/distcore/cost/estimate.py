@@ -62,7 +62,8 @@ def estimated(
     """
     constants = load()
     if isinstance(constants, str):
-        return {"calibrated": False, "why": constants, "stages": [], "workers": []}
+        why = constants if scale is None else f"{constants}; --workers needs that, too"
+        return {"calibrated": False, "why": why, "stages": [], "workers": []}
     stages = [preprocessing(constants, sample, dataset, cache)]
     work = _step_of(job, sample, training, plugins)
     if work is None:

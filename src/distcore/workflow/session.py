@@ -260,7 +260,8 @@ def check_gpus(gpus: Any, backend: Backend) -> None:
     named = [each for each in os.environ[VISIBLE].split(",") if each] if gpus is not None else []
     seen = backend.resources().gpus if named else 0
     if seen < len(named):
+        can = f"only {seen} of these {len(named)} can" if seen else "no GPU can"
         raise UserError(
-            f"--gpus {','.join(named)}: only {seen} of these {len(named)} can be used here. "
+            f"--gpus {','.join(named)}: {can} be used here. "
             "See `distcore doctor`; give -1 for none, or leave it out for all there are."
         )

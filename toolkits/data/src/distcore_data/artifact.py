@@ -46,6 +46,7 @@ NAME = "model.json"
 MOST_BYTES = 1 << 30
 """Of model.json, which holds the vocabularies of its features."""
 
+GIVE = "Give the folder that `distcore train` wrote, such as results/experiment_run"
 RESTORE = "Take the model from a backup, or train again."
 
 
@@ -199,6 +200,8 @@ def find_model(path: Path) -> Path:
         if (candidate / NAME).is_file():
             return candidate
     run = path.parent if path.name == MODEL else path
+    if not run.exists():
+        raise ArtifactError(f"{path}: there is no such folder. {GIVE}.")
     saved = [each.name for each in (run / CHECKPOINTS).glob("*")]
     whole = [name for name in saved if BUILDING not in name and REMOVING not in name]
     raise _no_model(path, run, any(not name.startswith(".") for name in whole))
@@ -206,9 +209,7 @@ def find_model(path: Path) -> Path:
 
 def _no_model(path: Path | str, run: Path | str, checkpoints: bool) -> ArtifactError:
     """path: as it was given. run: around it."""
-    advice = (
-        "Give the folder that `distcore train` wrote, or train again without --skip_save_model."
-    )
+    advice = f"{GIVE}, or train again without --skip_save_model."
     if checkpoints:
         advice = (
             "There are checkpoints, so its run was stopped, is still at work or was not to save "
