@@ -146,6 +146,19 @@ def test_what_is_written_is_clean(written):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("name", ["a", "knn", "zebra-in-the-long-grass"])
+def test_a_new_trainer_passes_its_ci_s_ruff_by_any_name(tmp_path, monkeypatch, name):
+    """Names are sorted in imports: by one that begins before L, ruff had something to say."""
+    from distcore.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-plugin", f"distcore-{name}", "--role", "trainer"]) == 0
+    done = subprocess.run(
+        [BIN / "ruff", "check", "--no-cache", "."], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize(
     "roles",
     [

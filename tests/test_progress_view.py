@@ -43,6 +43,16 @@ def test_a_plain_line_for_each_stage() -> None:
     assert "128 rows" in lines[1]
 
 
+def test_steps_of_nobody_knows_how_many_rows_are_no_rows() -> None:
+    """A trainer's three epochs were told as `train 3 rows`."""
+    progress = Progress()
+    progress.begin("train", total=3, unit="epochs")
+    progress.done = 3
+    assert "rows" not in status_of(progress)
+    progress.end()
+    assert "rows" not in line_of(progress.stages_finished[0])
+
+
 def test_what_was_done_before_counts_for_no_rate_and_no_time(monkeypatch) -> None:
     progress = Progress()
     progress.begin("train", total=100, unit="steps", rows_per_unit=10)
@@ -198,6 +208,8 @@ def test_the_end_says_how_it_came() -> None:
         closing([a_round(12, 0.79, 0.8025, 11)])
         == "ended after 12 epochs; best was 11 by roc_auc 0.8025"
     )
+    one = closing([a_round(1, 0.79, 0.8025, 1)])
+    assert one == "ended after 1 epoch; best was 1 by roc_auc 0.8025"
     assert closing([]) == ""
 
 

@@ -82,11 +82,12 @@ class Progress:
         self.on_round: list[Callable[[Round], Any]] = []
 
     def begin(
-        self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: float = 1
+        self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: float = 0
     ) -> None:
-        """A stage starts; the one before, if any, ends."""
+        """A stage starts; the one before, if any, ends. rows_per_unit: 0 if nobody knows."""
         self.end()
-        self.stage, self.total, self.unit, self.rows_per_unit = stage, total, unit, rows_per_unit
+        self.stage, self.total, self.unit = stage, total, unit
+        self.rows_per_unit = rows_per_unit or float(unit == "rows")
         self.done, self.first, self.loss, self.note = 0, 0, None, ""
         self.started = time.monotonic()
 

@@ -144,6 +144,16 @@ def test_a_file_of_another_shape_is_told_in_words(
     assert f"{name} is none that" in caplog.text
 
 
+def test_a_trainer_that_tells_little_of_its_best_round_has_a_summary_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """The page was made without it, and the file called one of another version."""
+    best = {"epoch": 1, "step": 1, "evaluation": 1}
+    summary = {"best": best, "evaluations": 1, "stages": [], "scores": {}, "backend": "local"}
+    (folder(tmp_path) / "summary.json").write_bytes(sealed(summary))
+    assert "<small>best evaluation</small><b>1</b><small>of 1</small>" in render(tmp_path)
+
+
 def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:
     (tmp_path / "hyperopt_statistics.json").write_text('{"hyperopt_results": []}')
     with pytest.raises(UserError, match=r"hyperopt_statistics\.json is damaged"):

@@ -108,12 +108,8 @@ def closing(rounds: Sequence[Round]) -> str:
     counted = "evaluation" if last.unit == "epoch" else last.unit
     how = f"stopped early at {counted} {last.evaluation}"
     if not early:
-        done = last.epoch >= last.epochs
-        how = (
-            f"trained {_count(last.epoch)} {last.unit}s"
-            if done
-            else f"ended after {_count(last.epoch)} {last.unit}s"
-        )
+        how = "trained" if last.epoch >= last.epochs else "ended after"
+        how += f" {_count(last.epoch)} {last.unit}{'' if last.epoch == 1 else 's'}"
     if last.best is None:
         return f"{how}; no evaluation had a finite {last.metric}"
     return f"{how}; best was {last.best_evaluation} by {last.metric} {number(last.best)}"

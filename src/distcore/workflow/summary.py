@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
+    from distcore_core.progress import Round
     from distcore_data.artifact import Artifact
     from distcore_data.cache import CacheReader
 
@@ -45,7 +46,11 @@ def summary_of(session: Session, trained: TrainResult) -> JSON:
     return {
         "command": session.command,
         "backend": session.backend_name,
-        "best": {**trained.best, "evaluation": rounds[-1].best_evaluation if rounds else None},
+        "best": {
+            **(_best_of(rounds[-1]) if rounds else {}),
+            **trained.best,
+            "evaluation": rounds[-1].best_evaluation if rounds else None,
+        },
         "evaluations": rounds[-1].evaluation if rounds else None,
         "epochs": trained.epochs,
         "scores": scores,
@@ -101,6 +106,11 @@ def users_yaml(session: Session) -> str | None:
         }
     )
     return text + "".join(f"\n# changed by {each}=…" for each in settings)
+
+
+def _best_of(last: Round) -> JSON:
+    """What the rounds say of the best one, for a trainer whose result says less."""
+    return {"feature": last.feature, "metric": last.metric, "value": last.best}
 
 
 def _training_scores(trained: TrainResult) -> JSON:

@@ -45,12 +45,13 @@ class RidgeTrainer(TrainerBase):
             raise UserError("The trainer ridge starts from nothing: give no path of another model.")
         with job.open() as opened:
             _refuse(opened)
-            progress.begin("train", total=1, unit="steps")
+            rows = opened.rows("train")
+            progress.begin("train", total=1, unit="steps", rows_per_unit=rows)
             predictor = RidgePredictor(opened.features, self._solved(opened))
             splits: dict[str, Split] = {"training": "train", "validation": "validation"}
             scores = {name: opened.scores(predictor, each) for name, each in splits.items()}
             progress.done = 1
-            progress.tell(_round(opened, scores, progress))
+            progress.tell(told := _round(opened, scores, progress))
             opened.tell_epoch(epoch=1, step=1, metrics=scores)
             progress.end()
             model = opened.write_model({FILE: lambda file: np.save(file, predictor.coefficients)})
@@ -58,7 +59,8 @@ class RidgeTrainer(TrainerBase):
         for split, outputs in scores.items():
             for name, found in outputs.items():
                 curves[split][name] = {metric: [value] for metric, value in found.items()}
-        best = {"epoch": 1, "step": 1}
+        best = {name: getattr(told, name) for name in ("feature", "metric", "value")}
+        best |= {"epoch": 1, "step": 1}
         return TrainResult(model=model, statistics=curves, best=best, steps=1, epochs=1.0)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> RidgePredictor:

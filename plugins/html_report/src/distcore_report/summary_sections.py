@@ -45,7 +45,9 @@ def headline(summary: JSON) -> Iterator[str]:
             )
         )
     if best.get("evaluation"):
-        by = f"of {summary['evaluations']}, by {best['metric']} {_value(best['value'])}"
+        by = f"of {summary['evaluations']}"
+        if best.get("metric") and best.get("value") is not None:
+            by += f", by {best['metric']} {_value(best['value'])}"
         cells.append(("best evaluation", str(best["evaluation"]), by))
     train = [each for each in summary["stages"] if each["name"] == "train"]
     if train:
