@@ -233,12 +233,12 @@ def test_a_date_that_cannot_be_read_names_row_and_column(value, said):
 @pytest.mark.parametrize("number", ["2020", "20200101", "3.5", "-7"])
 def test_a_small_number_among_dates_is_no_second_of_1970(number, cuts):
     splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
-    said = rf"Row 4 .*Column 'day': '{number}' is a number, and row 0 has the date '2019-05-01'"
+    said = rf"Row 4 .*Column 'day': '{number}' is a number, and row 0 .* has the date '2019-05-01'"
     for rest in (["2021-01-01"], ["1970-02-03"], []):
         with pytest.raises(DataError, match=said):
             assigned(splitter, ["2019-05-01"] * 4 + [number, *rest], cuts)
     with pytest.raises(
-        DataError, match=r"Row 0 .*is a number, and row 3 has the date '01/02/2020'"
+        DataError, match=r"Row 0 .*is a number, and row 3 .* has the date '01/02/2020'"
     ):
         assigned(splitter, [number] * 3 + ["01/02/2020", "1700000000"], cuts)
 

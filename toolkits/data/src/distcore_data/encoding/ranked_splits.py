@@ -226,9 +226,9 @@ class DatetimeSplitter(Splitter):
         date = next((each for _, each in found if each is not None), None)
         if number is not None and date is not None:
             raise BadRow(
-                f"Column {self.column!r}: {number[1]!r} is a number, and row {date[0]} has the "
-                f"date {date[1]!r}. Write all rows alike: dates as 2026-11-21 or 2026-11-21 "
-                "10:30:00, or numbers, of which the smallest are the earliest.",
+                f"Column {self.column!r}: {number[1]!r} is a number, and row {date[0]} (the "
+                f"first is 0) has the date {date[1]!r}. Write all rows alike: dates as 2026-11-21 "
+                "or 2026-11-21 10:30:00, or numbers, of which the smallest are the earliest.",
                 number[0],
             )
 
