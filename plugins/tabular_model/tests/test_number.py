@@ -304,6 +304,28 @@ def test_log1p_says_which_value_is_too_small() -> None:
         encoded(made, [2.0, -3.0], fitted(made, [0.0, 2.0]))
 
 
+def test_log1p_is_not_blamed_where_nobody_asked_for_it() -> None:
+    for made in (feature(normalization="minmax"), feature(normalization="zscore")):
+        with pytest.raises(DataError, match=r"-1e\+300 cannot be encoded; it is out of range"):
+            encoded(made, [0.5, -1e300], fitted(made, [0.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"normalization": "zscore"},
+        {"normalization": "minmax", "outlier_strategy": "fill_with_mean"},
+    ],
+)
+def test_a_standard_deviation_that_no_double_holds(options: dict[str, str]) -> None:
+    """It was taken for 0: every value was an outlier and became the mean, or the first of them was
+    said to be out of range, whatever it was."""
+    said = r"no double holds the standard deviation of its values, which lie from 0\.5 to 1e\+200"
+    with pytest.raises(DataError, match=said):
+        fitted(feature(**options), [0.5, 0.7, 1e200])
+    assert fitted(feature(normalization="minmax"), [0.5, 0.7, 1e200])["std"] == 0.0
+
+
 def test_a_column_without_values_is_refused() -> None:
     with pytest.raises(DataError, match="'x' has no value in any row"):
         fitted(feature(), [None, None])

@@ -74,6 +74,13 @@ class NumberFeature(TabularFeature):
         fill = fill_of(self.missing, options.fill_value, state)
         filled = state if fill is None else state.filled(fill)
         mean, std = filled.moments.mean(), filled.moments.std(ddof=1)
+        asked = options.normalization == "zscore" or options.outlier_strategy is not None
+        if asked and math.isinf(std):
+            raise DataError(
+                f"Column {self.name!r}: no double holds the standard deviation of its values, "
+                f"which lie from {filled.low!r} to {filled.high!r}. Correct those that are no "
+                "numbers of this column, or leave them empty."
+            )
         metadata: JSON = {
             "normalization": options.normalization,
             "count": state.moments.count,
@@ -121,7 +128,7 @@ class NumberFeature(TabularFeature):
             total = out.sum()
         if not np.isfinite(total):
             np.putmask(out, np.isnan(plain), fill)
-            self._check_finite(plain, out)
+            self._check_finite(plain, out, metadata["normalization"])
         return from_numpy(out)
 
     def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
@@ -134,13 +141,13 @@ class NumberFeature(TabularFeature):
     def network(self) -> NumberNetwork:
         return NumberNetwork(self)
 
-    def _check_finite(self, plain: np.ndarray, out: np.ndarray) -> None:
+    def _check_finite(self, plain: np.ndarray, out: np.ndarray, normalization: str | None) -> None:
         bad = np.flatnonzero(~np.isfinite(out))
         if len(bad):
             value = float(plain[bad[0]])
             why = (
                 "log1p is defined above -1 alone"
-                if value <= -1.0 and math.isfinite(value)
+                if normalization == "log1p" and value <= -1.0
                 else "it is out of range"
             )
             raise DataError(
