@@ -74,6 +74,16 @@ def test_the_last_table_of_an_experiment_shows_them(tmp_path, capsys):
     assert capsys.readouterr().out.split()[:3] == ["OUTPUT", "METRIC", "TEST"]
 
 
+def test_without_rows_to_test_with_the_last_table_shows_the_others(capsys):
+    """It was a header and no line, whatever was known of the other splits."""
+    print_scores({}, {"y": {"loss": {"training": 0.5, "validation": 0.25}}})
+    found = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert found == [
+        ["OUTPUT", "METRIC", "TRAINING", "VALIDATION", "TEST"],
+        ["y", "loss", "0.5", "0.25", "–"],
+    ]
+
+
 def test_training_alone_has_them_too(tmp_path):
     config = data.config(str(tmp_path / "cache"))
     outcome = distcore.train(

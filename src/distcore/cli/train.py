@@ -118,8 +118,9 @@ def print_scores(statistics: dict[str, Any], splits: dict[str, Any] | None = Non
         if any(split in numbers for metrics in known.values() for numbers in metrics.values())
     ]
     rows = []
-    for output, metrics in statistics.items():
-        for metric, value in metrics.items():
+    for output, metrics in (statistics or known).items():
+        for metric in metrics:
+            value = statistics.get(output, {}).get(metric)
             if value is None or isinstance(value, int | float):
                 others = known.get(output, {}).get(metric, {})
                 numbers = [others.get(split) for split in beside]
