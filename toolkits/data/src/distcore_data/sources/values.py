@@ -126,9 +126,9 @@ def _not_a_number(value: object, where: str, column: str) -> DataError:
             "values. Correct the value, or leave it empty to have it treated as missing."
         )
     return DataError(
-        f"{where}, column {column!r}: {shown!r} is not a number. Declare the column category or "
-        "text, or, if this means a missing value, add the spelling to "
-        "preprocessing.csv.null_values."
+        f"{where}, column {column!r}: {shown!r} is not a number. Declare the column as "
+        "another type (`distcore init` suggests one), or, if this means a missing value, add the "
+        "spelling to preprocessing.csv.null_values."
     )
 
 
