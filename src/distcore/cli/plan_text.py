@@ -85,7 +85,7 @@ def _cache(cache: JSON) -> Iterator[str]:
 
 
 def _training(training: JSON, exact: bool) -> Iterator[str]:
-    """Whatever the trainer tells, in its order; the trainers of core in a sentence."""
+    """Whatever the trainer tells, in its order; those with batches and steps in a sentence."""
     facts = {
         name: value for name, value in training.items() if name != "notes" and value is not None
     }

@@ -71,7 +71,7 @@ class WorkerGroup:
         `ranks`) after a loss; 0: always `ranks`.
     rendezvous: {backend: "module:function"}, how ranks find each other there if it is not the
         backend's own way. What the function is and gives is the backend's to say (its README does).
-    hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had
+    hang_seconds: a rank that makes no progress for so long is ended as if it had
         died; None: it is only told of.
     grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend
         passes on to them).
@@ -110,8 +110,8 @@ class Backend(Protocol):
     of.
 
     defaults: {"processor" | "loader" | "trainer": name}, if the config names none.
-    distributed: whether tasks run on other machines. Core then hands them work in pieces, through
-        `map`, that it would else do in this process, such as predictions.
+    distributed: whether tasks run on other machines. distcore then hands them in pieces, through
+        `map`, what it would else do in this process, such as predictions.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Backend(Protocol):
             progress: What draws it, in this process.
 
         Returns:
-            None: core's own, a file.
+            None: a file, by which ranks of this machine tell.
         """
         ...
 
@@ -206,7 +206,7 @@ class BackendBase:
         return None
 
     def progress_channel(self, progress: Progress) -> ProgressChannel | None:
-        """Core's own."""
+        """A file."""
         return None
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The trainer `horovod`: core's loop over ranks that sum their gradients through Horovod."""
+"""The trainer `horovod`: the torch toolkit's loop, in ranks that sum gradients through Horovod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Core's axes in Tune's words, and Optuna as Tune runs it."""
+"""A search's axes in Tune's words, and Optuna as Tune runs it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 bit would matter.
 
 A sealed document is plain JSON whose first value, "digest", is the sha256 of every byte that
-follows it. `parse_json` is the only way in core from text of outside to JSON values.
+follows it. `parse_json` is the only way of ours from text of outside to JSON values.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ class TrainerOptions(Options):
     )
     validation_field: str | None = Field(
         None,
-        description="Output feature whose metric decides; default: the first; `combined`: the "
-        "summed loss.",
+        description="Output feature whose metric decides, or `combined`: the summed loss; default: "
+        "the first that has validation_metric, or `combined` if that is loss.",
     )
     validation_metric: str | None = Field(
         None, description="Metric that decides; default: the feature's own."
