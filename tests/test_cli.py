@@ -204,6 +204,17 @@ def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
     assert "To get it: pip install distcore-report" in capsys.readouterr().err
 
 
+def test_a_word_of_an_option_is_meant_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """--seed was taken for --set, which is spelled more like it."""
+    for words, said in (
+        (["train", "--seed", "1"], "has no option --seed. Did you mean --random_seed?"),
+        (["train", "--name", "x"], "Did you mean --experiment_name or --model_name?"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        assert said in capsys.readouterr().err
+
+
 def test_a_plugins_command_is_parsed_as_our_own_are(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (["hyperopt", "--confg", "c.yaml"], "has no option --confg. Did you mean --config?"),

@@ -192,8 +192,13 @@ def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
     first = next((word.partition("=")[0] for word in words if word.startswith("-")), words[0])
     if not first.startswith("-"):
         command.error(f"{first!r} is one word too many")
-    near = difflib.get_close_matches(first, known, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    # `--seed` is a word of --random_seed, though --set is spelled more like it.
+    near = [
+        each for each in known if first.removeprefix("--") in each.removeprefix("--").split("_")
+    ]
+    if not 0 < len(near) <= 2:
+        near = difflib.get_close_matches(first, known, n=1)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
     if "--set" in known:
         hint = _of_config(first, words) or hint
     command.error(f"{command.prog} has no option {first}.{hint}")
