@@ -77,7 +77,7 @@ def read_section(document: Document) -> Section:
             "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore "
             "train`"
         )
-        raise ConfigError([source_map.issue((SECTION,), message)], document.source)
+        raise ConfigError([ConfigIssue(0, SECTION, message)], document.source)
     try:
         options = Hyperopt.model_validate(written)
     except ValidationError as error:
