@@ -96,7 +96,8 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
     if len(distinct) == 1:
         return Guess(name, None, "it has one value only")
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _of_times(name) if target else Guess(name, "date", f"dates, as {kind}")
+        called = "dates" if pa.types.is_date(kind) else "dates with times"
+        return _of_times(name) if target else Guess(name, "date", called)
     if pa.types.is_temporal(kind):
         return _of_times(name)
     if pa.types.is_boolean(kind):
