@@ -28,8 +28,13 @@ class LoadedModel(Artifact):
     def evaluate(
         self, dataset: Any, batch_size: int | None = None, data_format: str | None = None
     ) -> JSON:
-        """Metrics on rows that hold their targets: {output feature: {metric: number}}. A frame,
-        path or URL.
+        """Metrics on rows that hold their targets.
+
+        Args:
+            dataset, batch_size, data_format: As those of `predict`.
+
+        Returns:
+            {output feature: {metric: number}}.
 
         Raises:
             DataError: There is no row whose targets are known, or the dataset cannot be read.
@@ -64,8 +69,21 @@ class LoadedModel(Artifact):
     def predict(
         self, dataset: Any, batch_size: int | None = None, data_format: str | None = None
     ) -> pa.Table:
-        """Predictions for every row of a frame, path or URL, in its order (columns:
-        `FeatureNetwork.predictions`)."""
+        """Predictions for every row, in the rows' order.
+
+        Args:
+            dataset: A path or URL, a frame (pandas, polars, pyarrow, DuckDB) or a dict of lists.
+            batch_size: Rows at a time; None for a size that fits.
+            data_format: Of a path; None to tell it by its ending.
+
+        Returns:
+            `<output>_predictions`; of classes also `<output>_probabilities_<class>` for each and
+            `<output>_probability`, that of the one that is predicted. Nulls where a row misses an
+            input whose missing_value_strategy is drop_row.
+
+        Raises:
+            DataError: The dataset cannot be read, or lacks a column.
+        """
         import pyarrow as pa
 
         from distcore_torch.prediction import predict_stream
