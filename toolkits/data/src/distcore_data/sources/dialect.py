@@ -93,12 +93,12 @@ def _dialect(
     newline = b"\n" if b"\n" in head or b"\r" not in head else b"\r"
     while head[start : start + 1] in (b"\r", b"\n"):
         start += 1
-    delimiter, quote = _choose(head[start:], whole, options, prefer)
-    if delimiter == quote:
+    if options.delimiter is not None and options.delimiter == options.quote:
         raise DataError(
-            f"{shown}: {delimiter!r} is both preprocessing.csv.delimiter and "
+            f"{shown}: {options.delimiter!r} is both preprocessing.csv.delimiter and "
             "preprocessing.csv.quote. Give one of them as another character."
         )
+    delimiter, quote = _choose(head[start:], whole, options, prefer)
     first, end = next(records(head, start, delimiter, quote))
     if end == len(head) and not whole:
         return None
@@ -125,6 +125,8 @@ def _choose(
     delimiters: tuple[str, ...] = DELIMITERS if options.delimiter is None else (options.delimiter,)
     if prefer is not None and options.delimiter is None:
         delimiters = (prefer, *(each for each in DELIMITERS if each != prefer))
+    if options.delimiter is None:
+        delimiters = tuple(each for each in delimiters if each != options.quote)
     quotes = ('"', "'") if options.quote is None else (options.quote,)
     best: tuple[float, int] = (-1.0, 0)
     chosen = delimiters[0], quotes[0]
