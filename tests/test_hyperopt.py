@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -276,6 +277,30 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
     assert done.code == 1
     assert "All 2 trials failed; the first with: Diverged: The loss" in done.err
     assert [each["state"] for each in results(place)] == ["failed"] * 2
+
+
+def test_what_a_full_disk_ended_is_gone_on_with(place):
+    """A limit on the size of files stands in for the disk: what is large, is weights."""
+    section = SECTION.replace(
+        "[8, 16]}", "[512]}\n    combiner.num_fc_layers: {space: choice, categories: [2]}"
+    )
+    with_section(place, section)
+    place.good("preprocess")
+    program = [sys.executable, "-m", "distcore", *place.words(*words(place))]
+    limited = ["sh", "-c", 'ulimit -f 400; exec "$@"', "sh", *program]
+    done = place.finish(place.program(*limited))
+    assert done.code == 1
+    resume = f"--model_resume_path {folder(place)}"
+    assert "All 3 trials failed" in done.err
+    assert f"mend that, and go on with {resume}" in done.err
+    assert [each["state"] for each in results(place)] == ["failed"] * 3
+    tried = sorted(each["parameters"]["trainer.learning_rate"] for each in results(place))
+    done = good(place, *resume.split())
+    assert "Gone on with, since a disk or a limit ended them: 0000, 0001, 0002." in done.err
+    assert [each["state"] for each in results(place)] == ["finished"] * 3
+    again = sorted(each["parameters"]["trainer.learning_rate"] for each in results(place))
+    assert again == tried
+    assert (folder(place) / "model" / "model.json").exists()
 
 
 def test_a_search_whose_time_ends_before_any_score_fails(place):

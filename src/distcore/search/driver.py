@@ -26,7 +26,7 @@ from distcore_data.dataset import Data
 from distcore_data.features import Features
 from distcore_data.seals import read_sealed
 from distcore_search.objective import Objective
-from distcore_search.records import ENDED, read_record
+from distcore_search.records import ENDED, begin_again, read_record
 from distcore_search.variants import variants
 from distcore_torch.signals import signal_of
 
@@ -233,7 +233,10 @@ class Search:
         }
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
-        session, ended = self.session, sum(record["state"] in ENDED for record in collect(work))
+        session, again = self.session, begin_again(work)
+        if again:
+            log.info("Gone on with, since a disk or a limit ended them: %s.", ", ".join(again))
+        ended = sum(record["state"] in ENDED for record in collect(work))
         session.progress.begin("trials", job.trials, "trials", rows_per_unit=0)
         session.progress.done = session.progress.first = ended
         if ended:
@@ -358,9 +361,12 @@ def data_part(config: RunConfig, plugins: Plugins) -> JSON:
 def _raise_without_scores(outcome: SearchOutcome) -> None:
     failed = [each for each in outcome.trials if each["state"] == "failed"]
     if failed and len(failed) == len(outcome.trials):
+        advice = "correct the config, and begin a new search"
+        if any(each.get("by_the_system") for each in failed):
+            advice = f"mend that, and go on with --model_resume_path {outcome.directory}"
         raise TrainingError(
             f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
-            f"See {outcome.directory}; correct the config, and begin a new search."
+            f"See {outcome.directory}; {advice}."
         )
     if all(each["score"] is None for each in outcome.trials):
         others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""

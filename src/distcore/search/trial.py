@@ -34,6 +34,7 @@ from distcore_data.blame import one_line
 from distcore_data.cache import Cache
 from distcore_data.dataset import Data
 from distcore_data.locks import locked
+from distcore_data.os_errors import is_of_the_system
 from distcore_search.objective import Objective
 from distcore_search.records import (
     ENDED,
@@ -83,6 +84,8 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
         except Exception as error:  # noqa: BLE001 - any failure is this trial's alone
             log.error("Trial %s failed:\n%s", name, traceback.format_exc())
             record |= {"state": "failed", "error": one_line(error)}
+            if is_of_the_system(error):
+                record["by_the_system"] = True
         record["seconds"] = round(before + time.monotonic() - started, 3)
         said = read_record(folder)
         if said.get("state") == "stopped":  # the executor's word, given meanwhile, stands

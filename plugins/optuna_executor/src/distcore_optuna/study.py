@@ -53,9 +53,7 @@ class Study:
         except JournalDamaged as error:
             trouble = str(error)
         if trouble:
-            log.warning(
-                "%s is damaged (%s). It is made anew from the trials' records.", self.path, trouble
-            )
+            log.warning("%s is made anew from the trials' records: %s.", self.path, trouble)
             self.path.unlink()
             self.study = self._opened()
             self._restore(records)
@@ -87,6 +85,8 @@ class Study:
         for number, trial in trials.items():
             if trial.state in _ENDED and number not in records:
                 return f"trial {number:04d}, which has ended there, has no record"
+            if trial.state in _ENDED and records[number]["state"] not in ENDED:
+                return f"trial {number:04d}, which has ended there, is to be gone on with"
         return ""
 
     def _restore(self, records: Mapping[int, JSON]) -> None:

@@ -23,6 +23,7 @@ OF_THE_SYSTEM = (
         errno.EACCES,
         errno.EPERM,
         errno.EBUSY,
+        errno.EFBIG,
         errno.ENOLCK,
         errno.EMFILE,
         errno.ENFILE,
@@ -83,6 +84,18 @@ def storage_error(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "
         f"Nothing that was there before was changed. Look at that path, or {advice}."
     )
+
+
+def is_of_the_system(error: BaseException) -> bool:
+    """Whether a disk or the system's limits are to blame, for it or for what it came of."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if isinstance(found, OSError) and found.errno in OF_THE_SYSTEM:
+            return True
+        found = found.__cause__ or found.__context__
+    return False
 
 
 def in_words(error: BaseException) -> str:

@@ -130,6 +130,21 @@ def end_record(
     return record
 
 
+def begin_again(work: SearchWork) -> list[str]:
+    """Have trials that failed for what the system was to blame for (`run_trial` notes so, as of a
+    full disk) stand as those of a killed search do, to be gone on with; their names."""
+    names = []
+    folder = work.directory / TRIALS
+    for trial in sorted(folder.iterdir()) if folder.is_dir() else ():
+        record = read_record(trial)
+        if record.get("state") == "failed" and record.get("by_the_system"):
+            left_out = ("by_the_system", "error")
+            kept = {name: value for name, value in record.items() if name not in left_out}
+            write_record(trial, {**kept, "state": "running"})
+            names.append(trial.name)
+    return names
+
+
 def statistics_of(folder: Path) -> JSON:
     """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come
     to its end."""
