@@ -176,6 +176,28 @@ def test_small_reads_in_order_decode_each_row_group_once(monkeypatch):
 # ------------------------------------------------------------------ options
 
 
+def test_arrows_threads_read_files_of_its_own_alone(tmp_path, monkeypatch):
+    """They may give back what was Python's once the program comes to its end, which aborts it."""
+    path, threads = tmp_path / "00000.parquet", []
+    path.write_bytes(written(table()))
+    read = pq.ParquetFile.read_row_groups
+
+    def seen(self, *arguments, use_threads=True, **more):
+        threads.append(use_threads)
+        return read(self, *arguments, use_threads=use_threads, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", seen)
+    expected = opened(path.read_bytes()).read()
+    file = path.open("rb")
+    shard = ParquetFormat().open(file)
+    file.close()  # Arrow has it open by itself
+    assert shard.read().equals(expected)
+    assert threads == [False, True]
+    shard.close()
+    with pytest.raises(ValueError, match="closed"):
+        shard.read()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -11,7 +11,9 @@ memory speed. Every page has a CRC for other readers; ours is given files whose 
 from __future__ import annotations
 
 import inspect
+import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -118,7 +120,11 @@ class ParquetShard:
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
         size = claims.check_footer(source)
-        self._file = pq.ParquetFile(source)
+        self._own = _opened_by_arrow(source)
+        self._threads = self._own is not None
+        self._file = pq.ParquetFile(
+            source if self._own is None else self._own, pre_buffer=self._threads
+        )
         metadata = self._file.metadata
         claims.check_pages(source, metadata, size)
         self.rows: int = metadata.num_rows
@@ -145,6 +151,8 @@ class ParquetShard:
     def close(self) -> None:
         self._last = None
         self._file.close()
+        if self._own is not None:
+            self._own.close()
         self._source.close()
 
     def _pieces(self, start: int, stop: int, names: list[str] | None) -> Iterator[pa.Table]:
@@ -172,8 +180,20 @@ class ParquetShard:
         return self._last[1].slice(begin, min(stop, self._starts[group + 1]) - base - begin)
 
     def _decode(self, groups: list[int], names: list[str] | None) -> pa.Table:
-        table = self._file.read_row_groups(groups, columns=names)
+        table = self._file.read_row_groups(groups, columns=names, use_threads=self._threads)
         return table if names is None else table.select(names)
+
+
+def _opened_by_arrow(source: BinaryIO) -> pa.NativeFile | None:
+    """The same file, opened once more by Arrow; None if it is none of the system's.
+
+    What Arrow reads through a file of Python's is memory of Python's, and its threads may give that
+    back after the read has returned: a program that comes to its end meanwhile is aborted. So only
+    files of its own are read by its threads."""
+    if type(source) in (io.BufferedReader, io.FileIO):
+        with suppress(OSError):
+            return pa.OSFile(f"/dev/fd/{source.fileno()}")
+    return None
 
 
 class _Layout:
