@@ -109,15 +109,17 @@ class Search:
         planned = self.executor.plan(job, session.backend)
         self._take_first()
         mine = self._described(work)
-        if resume or not self.shared:
-            mine["cache"] = key_of_these(session, self.data)
-        if resume:
-            refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
+
+        def note(key: str) -> None:
+            mine["cache"] = key
+            if resume:  # before a cache of other data is built
+                refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
+
         if self.shared:
-            cache = self._cache()
-            work, mine["cache"] = replace(work, cache=cache), cache.key
+            work = replace(work, cache=self._cache(note))
             job = replace(job, work=work)
         else:
+            note(key_of_these(session, self.data))
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own."
@@ -211,9 +213,10 @@ class Search:
         )
         self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
 
-    def _cache(self) -> Cache:
-        """The one cache of all trials; the metric is checked against what it holds."""
-        cache = prepare(self.session, self.data)
+    def _cache(self, check: Callable[[str], None]) -> Cache:
+        """The one cache of all trials; the metric is checked against what it holds. check: see
+        `prepare`."""
+        cache = prepare(self.session, self.data, check)
         check_predictions(self.session, cache)
         check_objective(
             self.section, self.objective, self.session.features, cache, self.session.plugins

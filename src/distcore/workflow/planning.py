@@ -16,7 +16,7 @@ from distcore.cost.estimate import estimated
 from distcore.cost.sample import Sample, sample_of
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
-from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
+from distcore.workflow.prepare import key_of, opened, root_of
 from distcore.workflow.session import Session, check_gpus, limited_gpus, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
@@ -199,10 +199,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
     from distcore_data.cache import Cache
 
     preprocessing = session.config.preprocessing
-    splitter = splitter_of(session) if data.dataset is not None else None
-    raw = raw_columns(session, splitter)
-    with data.open(raw, preprocessing.delimited(), session.plugins) as source:
-        key = key_of(session, data, source, raw, given=splitter is None)
+    with opened(session, data) as (source, splitter, raw):
+        key = key_of(session, data, source, raw)
         where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
         sizes = [(code, _size(part, session, len(parts) == 1)) for code, part in parts]

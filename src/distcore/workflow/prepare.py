@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source, Split
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from distcore_data.cache.manifest import Manifest
 
 
-def prepare(session: Session, data: Data) -> Cache:
+def prepare(session: Session, data: Data, check: Callable[[str], None] | None = None) -> Cache:
     """The cache of this data under this config. A hit reads the data once, to digest it, and no
     more.
+
+    check: Is told the cache's key before any cache is built; what it raises passes.
 
     Raises DataError or UserError naming the place in the data, CacheError if the cache cannot be
     written."""
@@ -33,15 +36,15 @@ def prepare(session: Session, data: Data) -> Cache:
     from distcore_data.cache.use import begin_use
     from distcore_data.cache.versions import tell_other_versions
 
-    config, plugins = session.config, session.plugins
+    plugins = session.plugins
     if session.backend.distributed:
         data = data.absolute()
-    splitter = splitter_of(session) if data.dataset is not None else None
-    raw = raw_columns(session, splitter)
-    with data.open(raw, config.preprocessing.delimited(), plugins) as source:
+    with opened(session, data) as (source, splitter, raw):
         session.progress.begin("digest")
-        key = key_of(session, data, source, raw, given=splitter is None)
+        key = key_of(session, data, source, raw)
         session.progress.end()
+        if check is not None:
+            check(key)
         if splitter is None:
             assert isinstance(source, JoinedSource)
             splitter = GivenSplitter(source.partition_splits)
@@ -177,23 +180,32 @@ def announce(session: Session, cache: Cache, seconds: float, rows: dict[Split, i
     )
 
 
-def key_of_these(session: Session, data: Data) -> str:
-    """The key that `prepare` would build or find; the data are read once, to digest them."""
+@contextmanager
+def opened(
+    session: Session, data: Data
+) -> Iterator[tuple[Source, Splitter | None, dict[str, str]]]:
+    """The data as the config reads them: the source, the splitter (None of separate sets), and how
+    each column is read."""
     splitter = splitter_of(session) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
-    delimited = session.config.preprocessing.delimited()
-    with data.open(raw, delimited, session.plugins) as source:
-        return key_of(session, data, source, raw, given=splitter is None)
+    with data.open(raw, session.config.preprocessing.delimited(), session.plugins) as source:
+        yield source, splitter, raw
 
 
-def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], given: bool) -> str:
+def key_of_these(session: Session, data: Data) -> str:
+    """The key that `prepare` would build or find; the data are read once, to digest them."""
+    with opened(session, data) as (source, _, raw):
+        return key_of(session, data, source, raw)
+
+
+def key_of(session: Session, data: Data, source: Source, raw: dict[str, str]) -> str:
     """The cache's key: content of the data and everything that decides its bytes, and nothing
     else."""
     from distcore_data.cache import cache_key
 
     preprocessing = session.config.preprocessing.model_dump(mode="json")
     preprocessing["random_seed"] = session.config.random_seed
-    if given:
+    if data.dataset is None:
         preprocessing["split"] = "given"
     features = [
         {**each, "options": data_options(each["options"])}
