@@ -152,6 +152,12 @@ def every_type(rows: int) -> dict[str, pa.Array]:
     }
 
 
+def kept_of(trained: Path, dataset: object, names: list[str], target: Path) -> pa.Table:
+    """The predictions with these columns beside them."""
+    found = distcore.predict(trained / "experiment_run", dataset, output_file=target, keep=names)
+    return pq.read_table(found)
+
+
 @pytest.mark.parametrize("form", ["parquet", "feather", "frame"])
 def test_kept_columns_keep_their_types(trained: Path, tmp_path: Path, form: str) -> None:
     table, path = pa_csv.read_csv(trained / "penguins.csv"), tmp_path / f"data.{form}"
@@ -162,13 +168,8 @@ def test_kept_columns_keep_their_types(trained: Path, tmp_path: Path, form: str)
         pq.write_table(table, path)
     elif form == "feather":
         pa.feather.write_feather(table, path)
-    found = distcore.predict(
-        trained / "experiment_run",
-        table if form == "frame" else path,
-        output_file=tmp_path / "x.parquet",
-        keep=list(columns),
-    )
-    kept = pq.read_table(found)
+    dataset = table if form == "frame" else path
+    kept = kept_of(trained, dataset, list(columns), tmp_path / "x.parquet")
     for name, values in columns.items():
         assert kept[name].combine_chunks().equals(values), name
 
@@ -187,13 +188,8 @@ def test_a_kept_nan_is_no_missing_value(
         pq.write_table(table, path, **size)
     elif form == "feather":
         pa.feather.write_feather(table, path)
-    found = distcore.predict(
-        trained / "experiment_run",
-        table if form == "frame" else path,
-        output_file=tmp_path / "x.parquet",
-        keep=["x"],
-    )
-    kept = pq.read_table(found)["x"].combine_chunks()
+    dataset = table if form == "frame" else path
+    kept = kept_of(trained, dataset, ["x"], tmp_path / "x.parquet")["x"].combine_chunks()
     assert kept.type == kind
     assert list(map(str, kept.to_pylist())) == list(map(str, given.to_pylist()))
 

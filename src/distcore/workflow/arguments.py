@@ -4,7 +4,7 @@ that there is."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,8 +25,7 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
     def called(*arguments: P.args, **named: P.kwargs) -> R:
         for name in named:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}."
+                hint = _meant(name, known) or f"It has: {', '.join(known)}."
                 raise TypeError(f"distcore.{function.__name__} has no argument {name!r}. {hint}")
         if "skip" in named:
             _check_skips(named["skip"])
@@ -47,6 +46,11 @@ def _check_skips(given: Any) -> None:
     known = [*SKIPS, *NEVER_SAVED]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(SKIPS)}."
+            hint = _meant(str(name), known) or f"There are: {', '.join(SKIPS)}."
             raise UserError(f"skip: there is no {name!r}. {hint}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Which of the known names was probably meant, as a question; "" if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""

@@ -120,11 +120,9 @@ class ParquetShard:
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
         size = claims.check_footer(source)
-        self._own = _opened_by_arrow(source)
-        self._threads = self._own is not None
-        self._file = pq.ParquetFile(
-            source if self._own is None else self._own, pre_buffer=self._threads
-        )
+        own = _opened_by_arrow(source)
+        self._threads = own is not None
+        self._file = pq.ParquetFile(own or source, pre_buffer=self._threads)
         metadata = self._file.metadata
         claims.check_pages(source, metadata, size)
         self.rows: int = metadata.num_rows
@@ -150,9 +148,7 @@ class ParquetShard:
 
     def close(self) -> None:
         self._last = None
-        self._file.close()
-        if self._own is not None:
-            self._own.close()
+        self._file.close(force=True)  # also what was opened for it
         self._source.close()
 
     def _pieces(self, start: int, stop: int, names: list[str] | None) -> Iterator[pa.Table]:

@@ -122,11 +122,11 @@ def _choose(
     head: bytes, whole: bool, options: DelimitedOptions, prefer: str | None
 ) -> tuple[str, str]:
     """(delimiter, quote) that fit the head best."""
-    delimiters: tuple[str, ...] = DELIMITERS if options.delimiter is None else (options.delimiter,)
-    if prefer is not None and options.delimiter is None:
-        delimiters = (prefer, *(each for each in DELIMITERS if each != prefer))
-    if options.delimiter is None:
-        delimiters = tuple(each for each in delimiters if each != options.quote)
+    if options.delimiter is not None:
+        delimiters = [options.delimiter]
+    else:
+        tried = DELIMITERS if prefer is None else (prefer, *DELIMITERS)
+        delimiters = [each for each in dict.fromkeys(tried) if each != options.quote]
     quotes = ('"', "'") if options.quote is None else (options.quote,)
     best: tuple[float, int] = (-1.0, 0)
     chosen = delimiters[0], quotes[0]
