@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
+from distcore.workflow.prepare import data_options
 from distcore_core.contracts import LOADER, LoadRequest
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache import open_cache
@@ -263,13 +264,13 @@ def test_touch_copy_and_rename_hit_and_one_changed_byte_misses(place):
 
 
 def test_what_decides_no_byte_of_the_data_hits(place):
-    """Another network, trainer or name of the experiment; another seed, split or normalisation
-    misses."""
+    """Another network, trainer, loss or metric; another seed, split or normalisation misses."""
     text = (place.folder / place.config).read_text()
     place.good("preprocess")
     for more in (
         "combiner: {type: concat, output_size: 3}\n",
         "trainer: {epochs: 7, learning_rate: 1}\n",
+        "defaults: {binary: {loss: {positive_class_weight: 3, weight: 2}}}\n",
     ):
         place.write(place.config, text.replace("trainer: {epochs: 1, batch_size: 32}\n", "") + more)
         assert not built(place.good("preprocess")), more
@@ -280,6 +281,14 @@ def test_what_decides_no_byte_of_the_data_hits(place):
     ):
         place.write(place.config, text + more)
         assert built(place.good("preprocess")), more
+
+
+def test_weights_of_classes_lie_in_the_metadata_and_other_losses_do_not():
+    options = {"preprocessing": {}, "decoder": {"type": "classifier"}, "loss": {"weight": 2.0}}
+    assert data_options(options) == {"preprocessing": {}}
+    options["loss"]["class_weights"] = {"a": 1.0, "b": 2.0}
+    assert data_options(options) == {"preprocessing": {}, "class_weights": {"a": 1.0, "b": 2.0}}
+    assert data_options({"of": "a plugin", "loss": "hinge"}) == {"of": "a plugin"}
 
 
 def test_two_runs_at_once_build_one_cache(place, row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -238,12 +238,17 @@ def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
 
 
 def data_options(options: JSON) -> JSON:
-    """The part of a feature's options that its data depends on: what its network is made of, and
-    what is measured of it, changes no byte.
+    """The part of a feature's options that its data depends on: what its network is made of, what
+    it minimizes and what is measured of it change no byte, but for the weights of an output's
+    classes, which lie in its metadata as fractions of the mean over all rows.
 
     A plugin's own feature may have no `preprocessing` section; then all of its options count."""
-    network = ("encoder", "decoder", "metrics")
-    return {name: value for name, value in options.items() if name not in network}
+    network = ("encoder", "decoder", "loss", "metrics")
+    kept = {name: value for name, value in options.items() if name not in network}
+    loss = options.get("loss")
+    if isinstance(loss, Mapping) and loss.get("class_weights"):
+        kept["class_weights"] = loss["class_weights"]
+    return kept
 
 
 def splitter_of(session: Session) -> Splitter:
