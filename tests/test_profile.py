@@ -186,3 +186,23 @@ def test_the_heaviest_functions_and_one_frame_for_equal_ones() -> None:
     document = speedscope("train", parts)
     names = [each["name"] for each in document["shared"]["frames"]]
     assert names == ["stage: train", "outer", "inner", WAITING.name]
+
+
+def test_what_an_import_runs_is_one_row_of_its_package() -> None:
+    """Half of a short training was told to go into asking whether files are there."""
+    asking = Function("_path_stat", "<frozen importlib._bootstrap_external>")
+    finding = Function("_find_and_load", "<frozen importlib._bootstrap>")
+    run = Function("train", "distcore/interface.py")
+    ours, theirs = (Function("<module>", f"{name}/__init__.py") for name in ("ours", "theirs"))
+    made = Function("convert", "enum.py")
+    stacks = [
+        (run, finding, ours, finding, theirs, finding, asking),
+        (run, finding, ours, finding, theirs, made),
+        (run, finding, ours, made, WAITING),
+        (run, finding, asking),
+        (run, made),
+    ]
+    parts = [Part("distcore", "MainThread", "start", stack, 1.0) for stack in stacks]
+    busy, waiting = heaviest(parts)
+    assert busy == {Function("import", "theirs"): 2.0, Function("import"): 1.0, made: 1.0}
+    assert waiting == {Function("import", "ours"): 1.0}

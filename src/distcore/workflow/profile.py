@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,6 +36,9 @@ START, OTHER = "start", "between stages, and the end"
 
 HEAVIEST = 15
 """Functions that the table names."""
+
+IMPORTING = "<frozen importlib."
+"""What the files of Python's own import system begin with."""
 
 
 class Profiled(Protocol):
@@ -223,15 +226,25 @@ def text_of(parts: list[Part], processor: Mapping[str, float]) -> str:
 
 
 def heaviest(parts: Iterable[Part]) -> tuple[Seconds, Seconds]:
-    """Seconds in each function itself, in all threads and processes: (on a processor, waiting)."""
+    """Seconds in each function itself, in all threads and processes: (on a processor, waiting).
+
+    All that an import runs is one row, that of the package."""
     busy: Seconds = defaultdict(float)
     waiting: Seconds = defaultdict(float)
     for each in parts:
-        if each.stack[-1] == WAITING:
-            waiting[each.stack[-2]] += each.seconds
-        else:
-            busy[each.stack[-1]] += each.seconds
+        waits = each.stack[-1] == WAITING
+        calls = each.stack[:-1] if waits else each.stack
+        (waiting if waits else busy)[_imported(calls) or calls[-1]] += each.seconds
     return busy, waiting
+
+
+def _imported(calls: Sequence[Function]) -> Function | None:
+    """The import that a stack is in, if it is, and of which package. A look finds it where files
+    are asked for, deep in Python's import system: the interpreter is given up there."""
+    if not any(call.file.startswith(IMPORTING) for call in calls):
+        return None
+    modules = (call.file for call in reversed(calls) if call.name == "<module>")
+    return Function("import", next(modules, "").partition(os.sep)[0])
 
 
 def _share(seconds: float, whole: float) -> str:
