@@ -246,6 +246,19 @@ def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(p
     assert len(caches(place)) == 2
 
 
+def test_a_search_over_the_loss_has_one_cache(place):
+    section = SECTION.replace(
+        "combiner.output_size: {space: choice, categories: [8, 16]}",
+        "bought.loss.positive_class_weight: {space: grid_search, values: [1.0, 5.0]}",
+    )
+    with_section(place, section.replace("num_samples: 3", "num_samples: 1"))
+    assert "a cache of its own" not in good(place).err
+    scores = [each["metric_score"] for each in results(place)]
+    assert len(scores) == 2
+    assert scores[0] != scores[1]
+    assert len(caches(place)) == 1
+
+
 def test_bad_trials_are_told_and_the_others_go_on(place):
     """A trial whose loss is not finite fails; the search is well."""
     section = SECTION.replace(
