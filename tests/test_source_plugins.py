@@ -60,7 +60,7 @@ class Database:
     folders, fetches = False, True
 
     def open(self, given, raw):
-        return FrameSource(self.sample(given, -1), raw, given.options.null_values, given.shown)
+        return FrameSource(self.sample(given, -1), raw, given.options, given.shown)
 
     def sample(self, given, rows):
         path, _, table = given.dataset.partition("://")[2].rpartition("/")

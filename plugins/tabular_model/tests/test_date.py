@@ -197,6 +197,7 @@ def test_a_year_that_pandas_cut_short_is_told(text):
 
 
 def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
+    from distcore_data.sources.options import DelimitedOptions
     from distcore_data.sources.values import typed
 
     when = datetime.datetime(2020, 3, 29, 1, 30, 15, 250_000)
@@ -210,7 +211,7 @@ def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
         (pa.array([when], pa.timestamp("us")).cast(zone), when + datetime.timedelta(hours=2)),
     ):
         for raw in ("category", "time"):
-            read = typed(values, raw, "d", (), str)
+            read = typed(values, raw, "d", DelimitedOptions(null_values=()), str)
             made = feature()
             metadata = made.finish(made.partial(read))
             assert made.encode(read, metadata).to_pylist() == [parts_of(expected)]
@@ -224,11 +225,15 @@ def test_arrow_columns_of_dates_and_timestamps_read_as_they_are():
 )
 def test_times_say_what_their_texts_say(times, unit, start):
     """A second begins when its text does, before 1970 too; statistics have the same bits."""
+    from distcore_data.sources.options import DelimitedOptions
     from distcore_data.sources.values import typed
 
     values = pa.array(times, pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)[start:]
     made = feature()
-    as_text, as_time = (typed(values, raw, "d", (), str) for raw in ("category", "time"))
+    as_text, as_time = (
+        typed(values, raw, "d", DelimitedOptions(null_values=()), str)
+        for raw in ("category", "time")
+    )
     assert as_time.type == pa.timestamp("s")
     assert made.partial(as_time) == made.partial(as_text)
     encoded = [made.encode(each, {"fill": MISSING}) for each in (as_text, as_time)]

@@ -65,7 +65,7 @@ def scale_of(arguments: Namespace) -> Scale | None:
 def init(arguments: Namespace) -> int:
     """Write a commented config by looking at the data."""
     from distcore.cli.arguments import data_of
-    from distcore.config.initialise import suggest
+    from distcore.config.initialise import look, suggest
     from distcore_core.errors import UserError
     from distcore_data.sources.registry import sample
 
@@ -76,11 +76,13 @@ def init(arguments: Namespace) -> int:
         raise UserError(
             "No data was given. Give --dataset, or --training_set and what lies beside it."
         )
-    tables = {
-        name: sample(path, rows=50_000, format=arguments.data_format)
-        for name, path in given.items()
-    }
-    text = suggest(tables, arguments.target, arguments.model)
+    tables, decimal = look(
+        lambda options: {
+            name: sample(path, rows=50_000, format=arguments.data_format, options=options)
+            for name, path in given.items()
+        }
+    )
+    text = suggest(tables, arguments.target, arguments.model, decimal)
     if arguments.output is None:
         print(text, end="")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -52,8 +53,9 @@ TEXT_WORDS = 4.0
 """Mean words of a value from which a column is text."""
 
 PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
 WRITTEN_NUMBERS = (
-    (r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$", "commas between thousands", "1,234.5 as 1234.5"),
+    (THOUSANDS, "commas between thousands", "1,234.5 as 1234.5"),
     (r"^[+-]?\d+,\d+$", "decimal commas", "3,14 as 3.14"),
     (r"^[+-]?[\d.,]+ ?%$", "percent signs", "12% as 12 or 0.12"),
     (
@@ -77,9 +79,9 @@ class Guess:
     nulls: tuple[str, ...] = ()
 
 
-def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
+def guess(name: str, column: pa.ChunkedArray, target: bool = False, decimal: str = ".") -> Guess:
     """What a column seems to be; a target is never taken for an identifier, nor for a set or a
-    text."""
+    text. decimal: of numbers that are texts."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     present = column.drop_null()
@@ -104,7 +106,29 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
         return Guess(name, "binary", "true and false")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _of_numbers(name, present, distinct, target)
-    return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target)
+    return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target, decimal)
+
+
+def is_of_numbers(column: pa.ChunkedArray, decimal: str) -> bool:
+    """Whether a column is one of numbers already, or of texts that are read as numbers."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _as_numbers(pc.unique(column.drop_null()), decimal)[0]
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def has_decimal_commas(column: pa.ChunkedArray) -> bool:
+    """Whether a column's texts are numbers with decimal commas, of which some cannot stand between
+    thousands."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return False
+    if not is_of_numbers(column, ","):
+        return False
+    texts = pc.utf8_trim_whitespace(pc.unique(column.drop_null().cast(pa.string())))
+    between = pc.match_substring_regex(texts, THOUSANDS)
+    return bool(pc.any(pc.and_not(pc.match_substring(texts, ","), between)).as_py())
 
 
 def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
@@ -129,12 +153,14 @@ def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target:
     return Guess(name, "number", f"{low:.6g} to {high:.6g}")
 
 
-def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
+def _of_texts(
+    name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool, decimal: str
+) -> Guess:
     values, rows = len(distinct), len(present)
     lower = {str(text).strip().lower() for text in distinct.slice(0, 3).to_pylist()}
     if values == 2 and lower in TRUE_AND_FALSE:
         return Guess(name, "binary", " and ".join(sorted(lower)))
-    numeric, odd = _as_numbers(distinct)
+    numeric, odd = _as_numbers(distinct, decimal)
     if numeric:
         why = (
             f"numbers, and {', '.join(map(repr, odd))} for missing"
@@ -256,10 +282,11 @@ def _is_counter(present: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(steps, scalar(1.0))).as_py())
 
 
-def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
+def _as_numbers(distinct: pa.Array, decimal: str) -> tuple[bool, tuple[str, ...]]:
     """Whether texts are numbers, but for a few spellings that can only mean missing, such as `?`
     and `n/a`."""
-    number = pc.match_substring_regex(pc.utf8_trim_whitespace(distinct), PLAIN_NUMBER)
+    shape = PLAIN_NUMBER.replace(r"\.", re.escape(decimal))
+    number = pc.match_substring_regex(pc.utf8_trim_whitespace(distinct), shape)
     some: Iterable[str] = distinct.filter(pc.invert(number)).to_pylist()[: len(MISSING_WORDS) + 1]
     odd = tuple(some)
     missing = all(_means_missing(text) for text in odd)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from distcore.config.guess import Guess, guess
+from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
 from distcore.config.read_features import COMBINED, Role
 from distcore_core.errors import DataError
-from distcore_data.sources.options import NULL_VALUES
+from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 Model = Literal["network", "trees"]
 SCHEMA = "distcore.schema.json"
@@ -26,6 +26,7 @@ def suggest(
     tables: Mapping[str, pa.Table] | pa.Table,
     targets: Sequence[str] | str,
     model: Model = "network",
+    decimal: str = ".",
 ) -> str:
     """The text of a config for the columns of a sample.
 
@@ -34,6 +35,7 @@ def suggest(
             {"training_set": table, …}.
         targets: the columns to predict.
         model: what is to be trained: a network, or gradient-boosted trees.
+        decimal: the sign before decimals with which the tables were read; see `look`.
 
     Raises:
         DataError: for a target that is not there, has one value only, or cannot be predicted; if no
@@ -49,9 +51,11 @@ def suggest(
             raise DataError(
                 f"There is no column {target!r}. {hint}Columns: {', '.join(table.column_names)}."
             )
-    outputs = [_output(name, table[name]) for name in wanted]
+    outputs = [_output(name, table[name], decimal) for name in wanted]
     inputs = [
-        _input(name, table[name], sets, model) for name in table.column_names if name not in wanted
+        _input(name, table[name], sets, model, decimal)
+        for name in table.column_names
+        if name not in wanted
     ]
     if not any(each.type for each in inputs):
         raise DataError(
@@ -60,7 +64,33 @@ def suggest(
             "type: ...}]`."
         )
     rows = next(iter(sets.values())).num_rows
-    return write_config(inputs, outputs, rows, split=list(sets) == [DATASET], model=model)
+    split = list(sets) == [DATASET]
+    return write_config(inputs, outputs, rows, split=split, model=model, decimal=decimal)
+
+
+def look(
+    sample: Callable[[DelimitedOptions], Mapping[str, pa.Table]],
+) -> tuple[Mapping[str, pa.Table], str]:
+    """The first rows of each set, and the sign before decimals with which they were read: a comma
+    if some numbers have one and no others a point.
+
+    Args:
+        sample: reads the rows of all sets by these options.
+    """
+    tables = sample(DelimitedOptions())
+    points = _joined(list(tables.values()))
+    if not any(has_decimal_commas(column) for column in points.columns):
+        return tables, "."
+    try:
+        again = sample(DelimitedOptions(decimal=","))
+    except DataError:  # commas separate the fields, too
+        return tables, "."
+    commas = _joined(list(again.values()))
+    alike = points.column_names == commas.column_names and all(
+        is_of_numbers(after, ",") or not is_of_numbers(before, ".")
+        for before, after in zip(points.columns, commas.columns, strict=True)
+    )
+    return (again, ",") if alike else (tables, ".")
 
 
 def write_config(
@@ -69,6 +99,7 @@ def write_config(
     rows: int,
     split: bool = True,
     model: Model = "network",
+    decimal: str = ".",
 ) -> str:
     """The YAML text for what the columns seem to be; `load_config` reads it.
 
@@ -87,16 +118,18 @@ def write_config(
         "",
         "output_features:",
         *(_feature_line(each, "output") for each in outputs),
-        *_preprocessing(inputs, outputs, split),
+        *_preprocessing(inputs, outputs, split, decimal),
     ]
     lines += _defaults({each.type for each in inputs}, None if model == "trees" else sizes)
     lines += ["", *(_trees() if model == "trees" else _network(trained, sizes))]
     return "\n".join(lines) + "\n"
 
 
-def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: bool) -> Iterator[str]:
+def _preprocessing(
+    inputs: Sequence[Guess], outputs: Sequence[Guess], split: bool, decimal: str
+) -> Iterator[str]:
     nulls = list(dict.fromkeys(text for each in (*inputs, *outputs) for text in each.nulls))
-    if not split and not nulls:
+    if not split and not nulls and decimal == ".":
         return
     yield from ("", "preprocessing:")
     if split and len(outputs) == 1 and outputs[0].type in ("binary", "category"):
@@ -107,9 +140,16 @@ def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: boo
         )
     elif split:
         yield "  split: {type: random, probabilities: [0.7, 0.1, 0.2]}  # train, validation, test"
+    options, why = [], []
+    if decimal != ".":
+        options.append(f'decimal: "{decimal}"')
+        why.append(f"3{decimal}14 is a number")
     if nulls:
         texts = ", ".join(_quoted(text) for text in (*NULL_VALUES, *nulls))
-        yield f"  csv: {{null_values: [{texts}]}}  # these mean: missing"
+        options.append(f"null_values: [{texts}]")
+        why.append("these mean: missing")
+    if options:
+        yield f"  csv: {{{', '.join(options)}}}  # {'; '.join(why)}"
 
 
 def _defaults(types: set[str | None], sizes: Sizes | None) -> Iterator[str]:
@@ -271,13 +311,15 @@ def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
     return part.cast(pa.string())
 
 
-def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], model: Model) -> Guess:
+def _input(
+    name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], model: Model, decimal: str
+) -> Guess:
     absent = [each for each, table in sets.items() if name not in table.column_names]
     if absent:
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
     if not name.strip():
         return Guess(name, None, "a feature needs a name")
-    found = guess(name, column)
+    found = guess(name, column, decimal=decimal)
     if model == "trees" and found.type in ("text", "set"):
         return Guess(
             name, None, f"it looks like a {found.type}, and trees split on one value a row"
@@ -290,8 +332,8 @@ def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], mod
     return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
 
 
-def _output(name: str, column: pa.ChunkedArray) -> Guess:
-    found = guess(name, column, target=True)
+def _output(name: str, column: pa.ChunkedArray, decimal: str) -> Guess:
+    found = guess(name, column, target=True, decimal=decimal)
     if found.type in ("text", "set") or found.type is None:
         reason = (
             found.why

@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from distcore_data.base_options import Count, NonNegative, NotBoolean, Options
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
@@ -105,6 +111,11 @@ class Delimited(Options):
         description='Texts that mean "missing", whatever the format; default: those of '
         "pandas.read_csv.",
     )
+    decimal: Literal[".", ","] = Field(
+        ".",
+        description="The sign before a number's decimals: with `,`, 3,14 is a number, and 3.14 is "
+        "none. It counts wherever a number is written as text, whatever the format.",
+    )
 
     @field_validator("encoding")
     @classmethod
@@ -116,10 +127,27 @@ class Delimited(Options):
             raise ValueError("is no encoding that Python knows, such as utf-8 or latin-1") from None
         return value
 
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if self.decimal == "," and "," in (self.delimiter, self.quote):
+            other = "delimiter" if self.delimiter == "," else "quote"
+            raise ValueError(
+                f"{other} and decimal are both ',', so that 3,14 could be read in two ways; change "
+                "one of them"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_point(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the decimal sign, if it is the default: keys of caches are digests of this, and
+        those from before there was a choice should be found again."""
+        found: dict[str, Any] = handler(self)
+        return {name: each for name, each in found.items() if (name, each) != ("decimal", ".")}
+
     def options(self) -> DelimitedOptions:
         """For who reads; null spellings that are not given are those of pandas."""
         nulls = self.null_values if self.null_values is not None else NULL_VALUES
-        return DelimitedOptions(self.delimiter, self.quote, self.encoding, nulls)
+        return DelimitedOptions(self.delimiter, self.quote, self.encoding, nulls, self.decimal)
 
 
 class Preprocessing(Options):

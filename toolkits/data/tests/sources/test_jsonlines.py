@@ -13,7 +13,7 @@ from distcore_core.errors import DataError
 from distcore_data.sources import jsonlines, plaintext
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.jsonlines import JsonPartition, column_types
-from distcore_data.sources.options import NULL_VALUES
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.registry import open_source
 
 compiled = pytest.mark.skipif(
@@ -223,7 +223,7 @@ def test_a_partition_is_read_by_it(folder, monkeypatch):
     types = (("x", pa.float64()), ("c", pa.string()))
     raw = (("x", "number"), ("c", "category"))
     file = DataFile.at(path, "data.jsonl")
-    batch = JsonPartition(file, 0, path.stat().st_size, types, raw, NULL_VALUES).read()
+    batch = JsonPartition(file, 0, path.stat().st_size, types, raw, DelimitedOptions()).read()
     assert batch.to_pydict() == {"x": [1.0, 2.5], "c": [None, "a"]}
 
 

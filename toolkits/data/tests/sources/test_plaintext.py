@@ -23,6 +23,7 @@ from distcore_data.sources.values import TYPES
 compiled = pytest.mark.skipif(
     plaintext.compiled is None, reason="distcore was installed without a C compiler"
 )
+EMPTY = DelimitedOptions(null_values=("",))
 NOWHERE = DataFile("", "", State(0, 0, 0, 0), "")
 RAW = (("x", "number"), ("c", "category"))
 NAMES = ("skipped", "x", "c")
@@ -35,7 +36,7 @@ def read(text, raw=RAW, names=NAMES, delimiter=","):
 def by_arrow(text, raw=RAW, names=NAMES, delimiter=",", quote=""):
     """The columns as Arrow reads them, empty fields alone being null. Raises ArrowInvalid."""
     dialect = Dialect(delimiter, quote, names, 0, 0, b"\n")
-    part = DelimitedPartition(NOWHERE, 0, len(text), BLOCK, dialect, raw, ("",))
+    part = DelimitedPartition(NOWHERE, 0, len(text), BLOCK, dialect, raw, EMPTY)
     return part.parse(
         pa.py_buffer(text.encode()), {name: TYPES[kind] for name, kind in raw}, plain=True
     )

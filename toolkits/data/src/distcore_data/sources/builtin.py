@@ -53,14 +53,13 @@ class Json(NamedTuple):
         from distcore_data.sources.jsonlines import JsonSource, document_table, is_document
         from distcore_data.sources.unpacking import unpacked
 
-        file, nulls = DataFile.given(given.local, given.shown), given.options.null_values
+        file = DataFile.given(given.local, given.shown)
         with watched([file]):
             text = unpacked(given.local, given.shown, given.place)
             if self.may_be_document and is_document(text):
-                return HeldSource(
-                    document_table(text, given.shown), "json", file, raw, nulls, given.place
-                )
-            return JsonSource(text, file, raw, nulls, given.place)
+                table = document_table(text, given.shown)
+                return HeldSource(table, "json", file, raw, given.options, given.place)
+            return JsonSource(text, file, raw, given.options, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import json_head
@@ -84,7 +83,7 @@ class Parquet(NamedTuple):
         paths = parquet_files(given.local, given.shown)
         files = [DataFile.given(each, file_name(given.shown, each)) for each in paths]
         with watched(files):
-            return ParquetSource(files, raw, given.options.null_values, given.place)
+            return ParquetSource(files, raw, given.options, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import parquet_head
@@ -106,7 +105,7 @@ class Feather(NamedTuple):
         file = DataFile.given(given.local, given.shown)
         with watched([file]):
             path = unpacked(given.local, given.shown, given.place)
-            return FeatherSource(path, file, raw, given.options.null_values, given.place)
+            return FeatherSource(path, file, raw, given.options, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import feather_head
@@ -125,7 +124,7 @@ class Frame(NamedTuple):
         from distcore_data.sources.tables import require_columns
 
         require_columns(given.shown, frame_columns(given.dataset), raw)
-        return FrameSource(as_table(given.dataset, list(raw)), raw, given.options.null_values)
+        return FrameSource(as_table(given.dataset, list(raw)), raw, given.options)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.memory import as_table

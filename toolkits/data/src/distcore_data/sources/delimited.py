@@ -46,7 +46,9 @@ class DelimitedPartition(DelimitedRange):
         """The rows, typed. Raises DataError naming file, line and column of what cannot be read."""
         text = self.text()
         types = {name: TYPES[raw] for name, raw in self.raw}
-        if self.plain and plaintext.readable(self.dialect.delimiter, self.raw):
+        if self.plain and plaintext.readable(
+            self.dialect.delimiter, self.options.decimal, self.raw
+        ):
             quote = self.dialect.quote if self.quotes else ""
             batch = plaintext.read(
                 text, self.dialect.delimiter, self.dialect.names, self.raw, quote
@@ -63,7 +65,7 @@ class DelimitedPartition(DelimitedRange):
         for name, raw in self.raw:
             column = _joined(table.column(name))
             if raw == "number" and not finite(column):
-                column = typed(column, raw, name, self.null_values, self.place(text))
+                column = typed(column, raw, name, self.options, self.place(text))
             columns.append(column)
         return pa.record_batch(columns, names=[name for name, _ in self.raw])
 
@@ -78,7 +80,7 @@ class DelimitedPartition(DelimitedRange):
 
     def _texts_are_plain(self, table: pa.Table | pa.RecordBatch) -> bool:
         """Whether the categories are UTF-8 and none of them is a null spelling."""
-        spellings = strings(self.null_values)
+        spellings = strings(self.options.null_values)
         columns = [table.column(name) for name, raw in self.raw if raw == "category"]
         for chunk in [chunk for each in columns for chunk in getattr(each, "chunks", [each])]:
             try:
@@ -90,10 +92,10 @@ class DelimitedPartition(DelimitedRange):
         return True
 
 
-def _is_number(spelling: str) -> bool:
+def _is_number(spelling: str, decimal: str) -> bool:
     """Whether a null spelling would be read as a finite number, or as an infinity."""
     try:
-        return not math.isnan(float(spelling))
+        return not math.isnan(float(spelling.replace(decimal, ".")))
     except ValueError:
         return False
 
@@ -174,7 +176,7 @@ class DelimitedSource(FileSource):
                 dialect.delimiter,
                 dialect.quote,
                 self._options.encoding,
-                self._options.null_values,
+                *self._options.spellings,
             ]
         )
 
@@ -203,7 +205,7 @@ class DelimitedSource(FileSource):
                         end - begin + 1 if quotes else BLOCK,
                         dialect,
                         self._raw,
-                        self._options.null_values,
+                        self._options,
                         plain,
                         quotes,
                     )
@@ -223,7 +225,7 @@ class DelimitedSource(FileSource):
         nulls = self._options.null_values
         if "" not in nulls or len(nulls) < 3 or any(raw == "string" for _, raw in self._raw):
             return False
-        if any(_is_number(spelling) for spelling in nulls):
+        if any(_is_number(spelling, self._options.decimal) for spelling in nulls):
             return False
         with open(self._file.path, "rb") as file:
             file.seek(offsets[0])

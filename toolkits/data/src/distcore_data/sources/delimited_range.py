@@ -13,6 +13,7 @@ from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.dialect import Dialect
 from distcore_data.sources.encoding import behind_mark
+from distcore_data.sources.options import DelimitedOptions
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class DelimitedRange:
     block: int
     dialect: Dialect
     raw: tuple[tuple[str, str], ...]
-    null_values: tuple[str, ...]
+    options: DelimitedOptions
     plain: bool = False
     quotes: bool = True
 
@@ -64,8 +65,9 @@ class DelimitedRange:
             column_types=types,
             include_columns=list(types),
             strings_can_be_null=True,
-            null_values=[""] if plain else list(self.null_values),
+            null_values=[""] if plain else list(self.options.null_values),
             check_utf8=not plain,
+            decimal_point=self.options.decimal,
         )
         return pacsv.read_csv(pa.BufferReader(text), read, parse, convert)
 

@@ -41,7 +41,7 @@ def read_carefully(part: DelimitedRange, text: pa.Buffer, error: pa.ArrowInvalid
         except pa.ArrowInvalid:
             _refuse_encoding(part, content)
             raise
-        columns.append(typed(texts, raw, name, part.null_values, place))
+        columns.append(typed(texts, raw, name, part.options, place))
     return pa.record_batch(columns, names=[name for name, _ in part.raw])
 
 

@@ -103,6 +103,8 @@ def _dialect(
     if end == len(head) and not whole:
         return None
     rows = _rows(head[first:end], delimiter, quote)
+    if options.delimiter is None and len(rows[0]) == 1 and options.decimal == ",":
+        _refuse_commas(_rows(head[first:end], ",", quote)[0], shown)
     names = tuple(name or f"Unnamed: {index}" for index, name in enumerate(rows[0]))
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -118,6 +120,16 @@ def _dialect(
     return Dialect(delimiter, quote, names, start, end, newline)
 
 
+def _refuse_commas(fields: list[str], shown: str) -> None:
+    """Raise DataError if there are several, so that nothing but the decimal sign separates them."""
+    if len(fields) > 1:
+        raise DataError(
+            f"{shown}: ',' separates the fields of the header, and is preprocessing.csv.decimal, "
+            "too. Write the file with another delimiter, such as ';'; if it has but one column, "
+            "set preprocessing.csv.delimiter to ';'."
+        )
+
+
 def _choose(
     head: bytes, whole: bool, options: DelimitedOptions, prefer: str | None
 ) -> tuple[str, str]:
@@ -125,8 +137,9 @@ def _choose(
     if options.delimiter is not None:
         delimiters = [options.delimiter]
     else:
+        taken = options.quote, options.decimal
         tried = DELIMITERS if prefer is None else (prefer, *DELIMITERS)
-        delimiters = [each for each in dict.fromkeys(tried) if each != options.quote]
+        delimiters = [each for each in dict.fromkeys(tried) if each not in taken]
     quotes = ('"', "'") if options.quote is None else (options.quote,)
     best: tuple[float, int] = (-1.0, 0)
     chosen = delimiters[0], quotes[0]

@@ -22,6 +22,7 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import refuse_foreign, words_of
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import (
     require_columns,
     require_readable,
@@ -73,7 +74,7 @@ class FeatherPartition:
     start: int
     stop: int
     raw: tuple[tuple[str, str], ...]
-    null_values: tuple[str, ...]
+    options: DelimitedOptions
     units: tuple[tuple[str, str], ...]
 
     def read(self) -> pa.RecordBatch:
@@ -84,7 +85,7 @@ class FeatherPartition:
         return typed_batch(
             rows,
             self.raw,
-            self.null_values,
+            self.options,
             lambda row: f"{self.file.shown}, row {begin + row}",
             dict(self.units),
         )
@@ -135,7 +136,7 @@ class FeatherSource(FileSource):
         path: Path,
         original: DataFile,
         raw: Mapping[str, str],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         place: Workplace,
     ) -> None:
         shown = original.shown
@@ -143,8 +144,8 @@ class FeatherSource(FileSource):
         require_columns(shown, reader.schema.names, raw)
         types = {name: reader.schema.field(name).type for name in raw}
         require_readable(shown, types, raw)
-        raw = settled(raw, types, null_values)
-        self.files, self._raw, self._null_values = [original], tuple(raw.items()), null_values
+        raw = settled(raw, types, options.null_values)
+        self.files, self._raw, self._options = [original], tuple(raw.items()), options
         self._read = original if str(path) == original.path else DataFile.at(path, shown)
         self._place = place
         reader = open_file(path, shown, list(raw))
@@ -162,7 +163,7 @@ class FeatherSource(FileSource):
 
     def digest(self) -> str:
         """Of the file's bytes, and of the null spellings."""
-        return combined(["feather", self._content, self._null_values])
+        return combined(["feather", self._content, *self._options.spellings])
 
     @functools.cached_property
     def _content(self) -> str:
@@ -186,7 +187,7 @@ class FeatherSource(FileSource):
                         start,
                         stop,
                         self._raw,
-                        self._null_values,
+                        self._options,
                         self._units,
                     )
                 )

@@ -29,7 +29,8 @@ class Given:
         path: The file, folder or pattern on this machine, downloaded if it was remote; None for a
             frame, and for an address that the format fetches by itself.
         shown: What the user calls it, without secrets, for messages.
-        options: How text is to be read; `null_values` count in every format.
+        options: How text is to be read; `null_values` and `decimal` count in
+            every format.
         place: Where to make what must be unpacked or downloaded; the source's `close` closes it.
         head_bytes: What `sample` reads of text at most.
     """

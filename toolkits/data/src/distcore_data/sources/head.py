@@ -89,7 +89,11 @@ def delimited_head(
         use_threads=False, column_names=dialect.names, block_size=len(shown_rows) + 1
     )
     parse = pacsv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote or False)
-    convert = pacsv.ConvertOptions(strings_can_be_null=True, null_values=list(options.null_values))
+    convert = pacsv.ConvertOptions(
+        strings_can_be_null=True,
+        null_values=list(options.null_values),
+        decimal_point=options.decimal,
+    )
     try:
         return pacsv.read_csv(pa.BufferReader(shown_rows), read, parse, convert)
     except pa.ArrowInvalid as error:

@@ -15,6 +15,7 @@ from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.formats import Given
 from distcore_data.sources.memory import FrameSource, as_table
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import unpacked
 
 
@@ -32,15 +33,15 @@ class HeldSource(FileSource, FrameSource):
         kind: str,
         original: DataFile,
         raw: Mapping[str, str],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         place: Workplace,
     ) -> None:
-        super().__init__(table, raw, null_values, original.shown)
+        super().__init__(table, raw, options, original.shown)
         self.files, self._kind, self._place = [original], kind, place
 
     def digest(self) -> str:
-        """Of the file's bytes, and of the null spellings."""
-        return combined([self._kind, self._content, self._null_values])
+        """Of the file's bytes, and of how values are spelled."""
+        return combined([self._kind, self._content, *self._options.spellings])
 
     @functools.cached_property
     def _content(self) -> str:
@@ -84,7 +85,7 @@ class TableFormat:
         with watched([original]):
             table = self._read(given)
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return HeldSource(table, kind, original, raw, given.options.null_values, given.place)
+        return HeldSource(table, kind, original, raw, given.options, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         """The first rows.

@@ -29,6 +29,7 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
 from distcore_data.sources.tiles import whole_rows
 from distcore_data.sources.times import settled
@@ -163,7 +164,7 @@ class JsonPartition:
     stop: int
     types: tuple[tuple[str, pa.DataType], ...]
     raw: tuple[tuple[str, str], ...]
-    null_values: tuple[str, ...]
+    options: DelimitedOptions
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column."""
@@ -172,17 +173,17 @@ class JsonPartition:
         if batch is not None:
             if not any(map(self._has_null_spelling, batch.columns)):
                 return batch
-            return typed_batch(batch, self.raw, self.null_values, self.place_of, {})
+            return typed_batch(batch, self.raw, self.options, self.place_of, {})
         table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)), text)
         for name, kind in self.raw:
             if kind != "number":
                 self._refuse_rounded(name, table.column(name))
-        return typed_batch(table, self.raw, self.null_values, self.place_of, {})
+        return typed_batch(table, self.raw, self.options, self.place_of, {})
 
     def _has_null_spelling(self, column: pa.Array) -> bool:
         if not pt.is_dictionary(column.type):
             return False
-        return bool(pc.any(pc.is_in(column.dictionary, strings(list(self.null_values)))).as_py())
+        return bool(pc.any(pc.is_in(column.dictionary, strings(self.options.null_values))).as_py())
 
     def _refuse_rounded(self, name: str, values: pa.ChunkedArray) -> None:
         """Raise DataError for a float that may stand for several whole numbers: as categories
@@ -215,14 +216,14 @@ class JsonSource(FileSource):
         path: Path,
         original: DataFile,
         raw: Mapping[str, str],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         place: Workplace,
     ) -> None:
         shown = original.shown
         self.files, self._place = [original], place
         self._read = original if str(path) == original.path else DataFile.at(path, shown)
         # Times are texts here: those that JSON has are what a reader takes for one.
-        self._raw, self._null_values = tuple(settled(raw, {}, ()).items()), null_values
+        self._raw, self._options = tuple(settled(raw, {}, ()).items()), options
         self._start = text_start(path, shown)
         types = column_types(self._read, self._start)
         require_columns(shown, list(types), raw)
@@ -230,8 +231,8 @@ class JsonSource(FileSource):
         self._types = tuple((name, types[name]) for name in raw)
 
     def digest(self) -> str:
-        """Of the file's bytes, and of the null spellings."""
-        return combined(["jsonlines", self._content, self._null_values])
+        """Of the file's bytes, and of how values are spelled."""
+        return combined(["jsonlines", self._content, *self._options.spellings])
 
     @functools.cached_property
     def _content(self) -> str:
@@ -241,7 +242,7 @@ class JsonSource(FileSource):
         """Byte ranges of about target_bytes, in row order."""
         offsets = ranges.cuts(self._read.path, self._start, target_bytes, b"\n", None, "")
         return [
-            JsonPartition(self._read, begin, end, self._types, self._raw, self._null_values)
+            JsonPartition(self._read, begin, end, self._types, self._raw, self._options)
             for begin, end in itertools.pairwise(offsets)
         ]
 

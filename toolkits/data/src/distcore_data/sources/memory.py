@@ -11,6 +11,7 @@ import pyarrow as pa
 from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.sources.digests import combined, table_digest
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import (
     require_columns,
     require_readable,
@@ -144,19 +145,19 @@ class FramePartition:
         rows: pa.Table,
         first: int,
         raw: tuple[tuple[str, str], ...],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         units: Mapping[str, str],
         shown: str = SHOWN,
     ) -> None:
         self._rows, self._first, self._shown = rows, first, shown
-        self._raw, self._null_values, self._units = raw, null_values, units
+        self._raw, self._options, self._units = raw, options, units
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming row (the first is 0) and column."""
         return typed_batch(
             self._rows,
             self._raw,
-            self._null_values,
+            self._options,
             lambda row: f"{self._shown}, row {self._first + row}",
             self._units,
         )
@@ -170,7 +171,7 @@ class FramePartition:
             stream,
             self._first,
             self._raw,
-            self._null_values,
+            self._options,
             dict(self._units),
             self._shown,
         )
@@ -187,7 +188,7 @@ class FrameSource(SourceBase):
         self,
         table: pa.Table,
         raw: Mapping[str, str],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         shown: str = SHOWN,
     ) -> None:
         require_columns(shown, table.column_names, raw)
@@ -195,16 +196,15 @@ class FrameSource(SourceBase):
         require_readable(shown, types, raw)
         if not table.num_rows:
             raise DataError(f"{shown}: it has no rows. Give a dataset with at least one row.")
-        raw = settled(raw, types, null_values)
+        raw = settled(raw, types, options.null_values)
         self._table = table.select(list(raw))
-        self._raw, self._null_values, self._shown = tuple(raw.items()), null_values, shown
+        self._raw, self._options, self._shown = tuple(raw.items()), options, shown
         self._units = {name: unit_of(table.column(name)) for name in timestamp_columns(types, raw)}
 
     def digest(self) -> str:
         """Of the declared columns' values, independent of chunks."""
-        return combined(
-            ["frame", table_digest(self._table, self._table.column_names), self._null_values]
-        )
+        content = table_digest(self._table, self._table.column_names)
+        return combined(["frame", content, *self._options.spellings])
 
     def check_unchanged(self, content: bool = True) -> None:
         """Arrow's memory does not change."""
@@ -221,7 +221,7 @@ class FrameSource(SourceBase):
                 self._table.slice(start, stop - start),
                 start,
                 self._raw,
-                self._null_values,
+                self._options,
                 self._units,
                 self._shown,
             )

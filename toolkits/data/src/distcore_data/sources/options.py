@@ -34,9 +34,18 @@ class DelimitedOptions:
     encoding: a codec that Python knows, such as latin-1 or utf-16.
     null_values: texts that mean "missing", whatever the dataset's format, so that csv, parquet and
         a frame of the same rows agree.
+    decimal: the character between a number's whole part and its fraction, "." or ",", wherever a
+        number is written as text, in every format.
     """
 
     delimiter: str | None = None
     quote: str | None = None
     encoding: str | None = None
     null_values: tuple[str, ...] = NULL_VALUES
+    decimal: str = "."
+
+    @property
+    def spellings(self) -> tuple[object, ...]:
+        """What a digest takes in of how values are spelled; a decimal point says nothing, so that
+        digests from before there was a choice are still found."""
+        return (self.null_values,) if self.decimal == "." else (self.null_values, self.decimal)

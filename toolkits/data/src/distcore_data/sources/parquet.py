@@ -19,6 +19,7 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.parquet_columns import Places
 from distcore_data.sources.parquet_files import (
     checked_batches,
@@ -100,11 +101,11 @@ class ParquetSource(FileSource):
         self,
         files: Sequence[DataFile],
         raw: Mapping[str, str],
-        null_values: tuple[str, ...],
+        options: DelimitedOptions,
         place: Workplace,
     ) -> None:
         self.files, self._raw = files, dict(raw)
-        self._null_values, self._place = null_values, place
+        self._options, self._place = options, place
         self._types: dict[str, pa.DataType] = {}
         self._layouts = self._look()
         self._fixed_bytes = sum(ROW_BYTES[kind] for kind in self._raw.values())
@@ -175,7 +176,7 @@ class ParquetSource(FileSource):
         types = {column: schema.field(column).type for column in self._raw}
         require_readable(name, types, self._raw)
         if not self._types:  # of the first file, which the others are like
-            self._raw = settled(self._raw, types, self._null_values)
+            self._raw = settled(self._raw, types, self._options.null_values)
         for column, raw in self._raw.items():
             before = self._types.setdefault(column, types[column])
             if raw != "number" and not _alike(before, types[column]):
@@ -214,7 +215,7 @@ class ParquetSource(FileSource):
 
     def digest(self) -> str:
         """Of the files' bytes, in the order of their relative paths, and of the null spellings."""
-        return combined(["parquet", self._contents, self._null_values])
+        return combined(["parquet", self._contents, *self._options.spellings])
 
     @functools.cached_property
     def _contents(self) -> list[str]:
@@ -278,7 +279,7 @@ class ParquetSource(FileSource):
                         group.rows,
                         raw,
                         layout.dictionaries,
-                        self._null_values,
+                        self._options,
                         units,
                         layout.fields,
                         group.places,

@@ -15,6 +15,7 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.parquet_columns import (
     CODES,
     Places,
@@ -50,16 +51,14 @@ class ParquetPartition:
     stop: int
     raw: tuple[tuple[str, str], ...]
     dictionaries: tuple[str, ...]
-    null_values: tuple[str, ...]
+    options: DelimitedOptions
     units: tuple[tuple[str, str], ...]
     fields: tuple[pa.Field, ...]
     places: Places | None = field(hash=False)
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
-        return typed_batch(
-            self.table(), self.raw, self.null_values, self.place_of, dict(self.units)
-        )
+        return typed_batch(self.table(), self.raw, self.options, self.place_of, dict(self.units))
 
     def table(self) -> pa.Table:
         """The rows as they are stored. Raises DataError naming a file that is damaged."""
@@ -142,7 +141,7 @@ class JoinedGroups:
         table = self._at_once()
         if table is None:
             table = pa.concat_tables([part.table() for part in self.parts])
-        return typed_batch(table, first.raw, first.null_values, self.place_of, dict(first.units))
+        return typed_batch(table, first.raw, first.options, self.place_of, dict(first.units))
 
     def _at_once(self) -> pa.Table | None:
         """All rows by the compiled reader; None if it does not take them, or something is wrong."""

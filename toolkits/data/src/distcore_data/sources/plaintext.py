@@ -63,10 +63,13 @@ LOWEST, HIGHEST = -307, 288
 """Powers of ten for which 19 digits give neither a subnormal nor an infinity."""
 
 
-def readable(delimiter: str, raw: Sequence[tuple[str, str]]) -> bool:
-    """Whether ranges of such a file are worth trying."""
+def readable(delimiter: str, decimal: str, raw: Sequence[tuple[str, str]]) -> bool:
+    """Whether ranges of such a file are worth trying; numbers are read with points only."""
     return (
-        compiled is not None and delimiter in DELIMITERS and all(kind in KINDS for _, kind in raw)
+        compiled is not None
+        and delimiter in DELIMITERS
+        and decimal == "."
+        and all(kind in KINDS for _, kind in raw)
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.values import is_readable, typed
 
 MOST_NAMED = 5
@@ -62,14 +63,14 @@ def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[
 def typed_batch(
     batch: pa.RecordBatch | pa.Table,
     raw: Iterable[tuple[str, str]],
-    null_values: tuple[str, ...],
+    options: DelimitedOptions,
     place: Callable[[int], str],
     units: Mapping[str, str],
 ) -> pa.RecordBatch:
     """The columns in `raw`, each typed as it says; units: of timestamps, see `times.unit_of`."""
     columns, names = [], []
     for name, kind in raw:
-        columns.append(typed(batch.column(name), kind, name, null_values, place, units.get(name)))
+        columns.append(typed(batch.column(name), kind, name, options, place, units.get(name)))
         names.append(name)
     return pa.record_batch(columns, names=names)
 

@@ -21,6 +21,7 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import flags, null, strings, to_numpy
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, without_unused
+from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.shortest import doubles, float_texts
 from distcore_data.sources.times import MOMENT, time_text, timestamp_text, to_the_second
 
@@ -61,7 +62,7 @@ def typed(
     values: pa.Array | pa.ChunkedArray,
     raw: str,
     column: str,
-    null_values: tuple[str, ...],
+    options: DelimitedOptions,
     place: Place,
     unit: str | None = None,
 ) -> pa.Array:
@@ -80,12 +81,12 @@ def typed(
     if raw == FLOATS:
         return values
     if raw == "number":
-        return _checked_numbers(values, column, null_values, place)
+        return _checked_numbers(values, column, options, place)
     if raw == "time":
         return to_the_second(values)
     if raw == "category":
-        return _categories(values, null_values, unit)
-    return _strings(values, null_values, unit)
+        return _categories(values, options.null_values, unit)
+    return _strings(values, options.null_values, unit)
 
 
 def finite(values: pa.Array | pa.ChunkedArray) -> bool:
@@ -101,29 +102,32 @@ def finite(values: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def _checked_numbers(
-    values: pa.Array, column: str, null_values: tuple[str, ...], place: Place
+    values: pa.Array, column: str, options: DelimitedOptions, place: Place
 ) -> pa.Array:
-    numbers, bad = _numbers(values, null_values)
+    numbers, bad = _numbers(values, options)
     if not finite(numbers):
         infinite = flags(pc.is_inf(numbers))
         bad = infinite if bad is None else bad | infinite
         numbers = pc.if_else(pc.is_nan(numbers), null(pa.float64()), numbers)
     if bad is not None and bad.any():
         row = int(np.argmax(bad))
-        raise _not_a_number(values[row].as_py(), place(row), column)
+        raise _not_a_number(values[row].as_py(), place(row), column, options.decimal)
     return numbers
 
 
-def _not_a_number(value: object, where: str, column: str) -> DataError:
-    shown = _shorten(str(value))
-    try:
-        infinite = math.isinf(float(str(value)))
-    except ValueError:
-        infinite = False
-    if infinite:
+def _not_a_number(value: object, where: str, column: str, decimal: str) -> DataError:
+    text, other = str(value), "," if decimal == "." else "."
+    shown = _shorten(text)
+    if math.isinf(_float(text.replace(decimal, "."))):
         return DataError(
             f"{where}, column {column!r}: {shown} is infinite, and a number feature needs finite "
             "values. Correct the value, or leave it empty to have it treated as missing."
+        )
+    if decimal not in text and other in text and not math.isnan(_float(text.replace(other, "."))):
+        return DataError(
+            f"{where}, column {column!r}: {shown!r} is not a number: decimals are read with "
+            f"{decimal!r}. If {other!r} begins them here, set preprocessing.csv.decimal: "
+            f"{other!r}; if it stands between thousands, write the number without it."
         )
     return DataError(
         f"{where}, column {column!r}: {shown!r} is not a number. Declare the column as "
@@ -132,15 +136,23 @@ def _not_a_number(value: object, where: str, column: str) -> DataError:
     )
 
 
-def _numbers(values: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
+def _float(text: str) -> float:
+    """NaN for a text that is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _numbers(values: pa.Array, options: DelimitedOptions) -> tuple[pa.Array, np.ndarray | None]:
     """float64, and a mask of the rows that are no numbers (None: there are none)."""
     type_ = values.type
     if pt.is_dictionary(type_):
-        numbers, bad = _numbers(values.dictionary, null_values)
+        numbers, bad = _numbers(values.dictionary, options)
         rows = None if bad is None else _take_mask(bad, values.indices)
         return numbers.take(values.indices), rows
     if is_text(type_):
-        return _parsed(values.cast(pa.utf8()), null_values)
+        return _parsed(values.cast(pa.utf8()), options)
     if pt.is_float64(type_):
         return values, None
     if pt.is_integer(type_) or pt.is_boolean(type_):
@@ -159,10 +171,14 @@ def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
     return found
 
 
-def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
+def _parsed(texts: pa.Array, options: DelimitedOptions) -> tuple[pa.Array, np.ndarray | None]:
     """Texts as the csv reader would parse them, and "True" and "False" as 1 and 0."""
-    texts = _without(texts, null_values)
-    trimmed = _without(pc.utf8_trim(texts, BLANKS), null_values)
+    texts = _without(texts, options.null_values)
+    trimmed = _without(pc.utf8_trim(texts, BLANKS), options.null_values)
+    if options.decimal != ".":
+        # What has a point is no number then, and is none with a letter in it.
+        pointless = pc.replace_substring(trimmed, ".", "x")
+        trimmed = pc.replace_substring(pointless, options.decimal, ".")
     try:
         return trimmed.cast(pa.float64()), None
     except pa.ArrowInvalid:
