@@ -90,6 +90,29 @@ def test_fallback_true_label() -> None:
         fitted(feature(fallback_true_label="cat"), ["human", "bot"])
 
 
+@pytest.mark.parametrize("fallback", ["3", "yes", "1.5", "True"])
+@pytest.mark.parametrize("values", [["1", "2"], ["0", "7.5"], ["2.0", "1", "2"]])
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_a_mistyped_true_number_is_refused(role: str, values: list[str], fallback: str) -> None:
+    said = rf"'b' holds .*{values[0][0]}.*, and fallback_true_label is '{fallback}'. Set"
+    with pytest.raises(DataError, match=said):
+        fitted(feature(role, fallback_true_label=fallback), values)
+
+
+@pytest.mark.parametrize("values", [["0", "1"], ["0.0", "1.0"], ["yes", "no"], ["True", "False"]])
+def test_a_true_label_that_decides_nothing_is_let_be(values: list[str]) -> None:
+    assert fitted(feature(fallback_true_label="cat"), values) == fitted(feature(), values)
+
+
+def test_one_value_that_is_not_the_true_one_is_false() -> None:
+    for values, fallback in ((["2", "2"], 1), (["bot"], "human")):
+        assert set(fitted(feature(fallback_true_label=fallback), values)["str2bool"].values()) == {
+            0
+        }
+    with pytest.raises(DataError, match="holds '2', and fallback_true_label is 'two'"):
+        fitted(feature(fallback_true_label="two"), ["2"])
+
+
 @pytest.mark.parametrize(
     ("preprocessing", "code"),
     [

@@ -29,8 +29,8 @@ class BinaryFeature(TabularFeature):
     missing value becomes).
 
     kind says how values are read, by Ludwig's order:
-    - "number": all are numbers; 1, or what is not 0, or the larger one is true. Labels are False
-      and True.
+    - "number": all are numbers; 1 is true if they are 0 and 1, else fallback_true_label, or what is
+      not 0, or the larger one. Labels are False and True.
     - "bool": all are true or false, in any case. Labels are False and True.
     - "word": all are words such as yes, n, T, 0, in any case. A label is its most frequent
       spelling.
@@ -118,19 +118,26 @@ class BinaryFeature(TabularFeature):
             numbers = sorted({float(label) for label in found})
             if len(numbers) > 2:
                 raise self._too_many(list(found)[:3], len(numbers))
-            true_number = _true_number(numbers, None if fallback is None else _number(fallback))
+            true_number = _true_number(numbers, fallback)
+            if true_number is None:
+                shown = dict.fromkeys(canonical(label, kind) for label in sorted(found, key=float))
+                raise self._no_true_label(list(shown))
             return {label: int(float(label) == true_number) for label in found}
         words = sorted(found)
         if len(words) > 2:
             raise self._too_many(list(found)[:3], len(words))
         true = _true_label(words, fallback)
         if true is None:
-            raise DataError(
-                f"Column {self.name!r} holds {' and '.join(map(repr, words))}, and "
-                f"fallback_true_label is {fallback!r}. Set preprocessing.fallback_true_label to "
-                "the one that is true."
-            )
+            raise self._no_true_label(words)
         return {label: int(label == true) for label in found}
+
+    def _no_true_label(self, values: list[str]) -> DataError:
+        fallback = self.options.preprocessing.fallback_true_label
+        return DataError(
+            f"Column {self.name!r} holds {' and '.join(map(repr, values))}, and "
+            f"fallback_true_label is {fallback!r}. Set preprocessing.fallback_true_label to the "
+            "one that is true."
+        )
 
     def _too_many(self, some: list[str], count: int) -> DataError:
         return DataError(
@@ -222,12 +229,13 @@ def _number(label: str) -> float | None:
         return None
 
 
-def _true_number(values: list[float], fallback: float | None) -> float:
-    """Which of one or two numbers is true."""
+def _true_number(values: list[float], fallback: str | None) -> float | None:
+    """Which of one or two numbers is true; None if fallback_true_label is neither."""
     if set(values) <= {0.0, 1.0}:
         return 1.0
-    if fallback is not None and fallback in values:
-        return fallback
+    if fallback is not None:
+        number = _number(fallback)
+        return number if number in values or len(values) == 1 else None
     return max(values) if 0.0 not in values else next(value for value in values if value != 0.0)
 
 
