@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -28,6 +29,7 @@ from distcore.workflow.session import resolved_session
 from distcore_core.contracts import Rank
 from distcore_core.errors import ConfigError, UserError
 from distcore_data.cache import Cache
+from distcore_data.threads import processors
 from distcore_testing import data
 from distcore_torch.training.determinism import one_thread
 from distcore_torch.training.exact.exchange import Shares, SlicedTree
@@ -183,6 +185,60 @@ def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path)
     assert seconds[2] - seconds[1] == pytest.approx(seconds[1] - seconds[0])
     once = seconds[0] - (seconds[1] - seconds[0]) / 9 - starts["train"]
     assert 0 < once < seconds[0]  # the report's scores
+
+
+@pytest.mark.parametrize("split", [(1000, 2000), (5000, 5900), (100, 200)])
+def test_sets_cost_what_they_cost_as_one(
+    calibrated: Path, tmp_path: Path, split: tuple[int, int]
+) -> None:
+    """Texts and distinct values of the others count as those of the training set."""
+    rows = 6000
+    table = pa.table(
+        {
+            "few": [f"{min(row, 1000)}" for row in range(rows)],
+            "words": ["a b" * (1 + row // 1000) for row in range(rows)],
+            "y": np.arange(rows) % 2,
+        }
+    )
+    config = data.config(str(tmp_path / "cache")) | {
+        "input_features": [{"name": "few", "type": "category"}, {"name": "words", "type": "text"}],
+        "output_features": [{"name": "y", "type": "binary"}],
+    }
+    edges = [0, *split, rows]
+    names = ("training_set", "validation_set", "test_set")
+    sets = {
+        name: table.slice(edges[number], edges[number + 1] - edges[number])
+        for number, name in enumerate(names)
+    }
+
+    def stages(**given: Any) -> dict[str, Any]:
+        return {each["stage"]: each for each in distcore.plan(config, **given)["cost"]["stages"]}
+
+    apart, one = stages(**sets), stages(dataset=table)
+    of_files = 2 * 3 * SOME.file / (0.9 * max(1, processors()))
+    for stage in ("preprocess", "predict"):
+        assert apart[stage]["seconds"] == pytest.approx(one[stage]["seconds"], abs=4 * of_files)
+        assert apart[stage]["memory_bytes"] == pytest.approx(one[stage]["memory_bytes"], rel=1e-6)
+
+
+def test_each_set_is_of_its_own_format(calibrated: Path, tmp_path: Path) -> None:
+    config, table = data.config(str(tmp_path / "cache")), data.table(6000)
+    paths = {name: str(tmp_path / f"data.{name}") for name in ("csv", "parquet", "jsonl")}
+    pacsv.write_csv(table, paths["csv"])
+    pq.write_table(table, paths["parquet"])
+    Path(paths["jsonl"]).write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+
+    def seconds(train: str, test: str) -> float:
+        cost = distcore.plan(config, training_set=paths[train], test_set=paths[test])["cost"]
+        found = {each["stage"]: each["seconds"] for each in cost["stages"]}
+        return float(found.get("preprocess", -1.0))
+
+    texts, files = seconds("csv", "csv"), seconds("parquet", "parquet")
+    mixed = seconds("csv", "parquet")
+    assert 0 < files < mixed < texts
+    assert mixed == pytest.approx(seconds("parquet", "csv"))
+    assert mixed == pytest.approx((texts + files) / 2, rel=1e-3)
+    assert seconds("csv", "jsonl") == -1  # not measured
 
 
 def test_memory_of_row_groups(

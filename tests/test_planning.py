@@ -138,6 +138,58 @@ def test_given_sets_and_fixed_splits(folder):
     assert "are known once the column is read" in render(planned)
 
 
+def given_sets(folder, table, cuts=(400, 550), forms=("csv", "csv", "csv")):
+    """The table's rows as three files."""
+    found, edges = {}, [0, *cuts, table.num_rows]
+    for number, (name, form) in enumerate(zip(data_sets(), forms, strict=True)):
+        rows = table.slice(edges[number], edges[number + 1] - edges[number])
+        path = folder / f"{name}.{form}"
+        (pa.csv.write_csv if form == "csv" else pa.parquet.write_table)(rows, str(path))
+        found[name] = str(path)
+    return found
+
+
+def data_sets():
+    return ["training_set", "validation_set", "test_set"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_every_set_is_looked_at(folder, form):
+    sets = given_sets(folder, data.table(), forms=(form,) * 3)
+    planned = distcore.plan(config(folder), **sets)
+    dataset = planned["dataset"]
+    sizes = {name: os.path.getsize(path) for name, path in sets.items()}
+    assert dataset["rows"] == {"count": 600, "exact": True}
+    assert (dataset["bytes"], dataset["files"]) == (sum(sizes.values()), 3)
+    assert dataset["sets"] == {
+        name: {"rows": rows, "bytes": sizes[name], "files": 1}
+        for name, rows in zip(sets, (400, 150, 50), strict=True)
+    }
+    assert not [each for each in planned["notes"] if "looked at" in each]
+
+
+def test_what_a_later_set_holds_is_refused_in_the_run_s_words(folder):
+    table = data.table().append_column("day", pa.array(["2020-01-31"] * 599 + ["soon"]))
+    given = config(folder)
+    given["input_features"] += [{"name": "when", "column": "day", "type": "date"}]
+    with pytest.raises(DataError, match="'soon' is not a date"):
+        distcore.plan(given, **given_sets(folder, table))
+
+
+@pytest.mark.parametrize("cuts", [(400, 550), (20, 40), (590, 599)])
+def test_a_class_of_a_later_set_alone_is_a_class(folder, cuts):
+    table = data.table()
+    last = pa.array([f"{each}" for each in table["k"].to_pylist()[:-1]] + ["rare"])
+    table = table.set_column(table.column_names.index("k"), "k", last)
+    asked = weighted(folder, low=1, mid=2, high=3, rare=4)
+    assert not doubts(distcore.plan(asked, **given_sets(folder, table, cuts)))
+
+
+def test_the_largest_row_group_of_all_sets_counts(folder):
+    sets = given_sets(folder, data.table(), (50, 500), ("parquet",) * 3)
+    assert distcore.plan(config(folder), **sets)["dataset"]["row_group"]["rows"] == 450
+
+
 def test_a_sample_is_counted_as_one(folder):
     planned = distcore.plan(
         config(folder, preprocessing={"sample_size": 100}), str(folder / "data.csv")

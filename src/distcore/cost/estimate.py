@@ -124,21 +124,23 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
 def reading_seconds(constants: Constants, sample: Sample, dataset: JSON) -> float | None:
     """Processor seconds of reading, fitting and encoding every row; None for a format that was not
     measured."""
-    format = _format(dataset)
-    if format is None:
-        return None
-    rows, of_text, seconds = dataset["rows"]["count"], 0.0, 0.0
-    values = constants.csv_value if format == "csv" else constants.parquet_value
-    for name, kind in dataset["types"].items():
-        if kind in TEXTS:
-            of_text += sample.text_bytes.get(name, 0.0) * rows
-        else:
-            seconds += rows * values.get(kind, values["category"])
-    if format == "csv":
-        seconds += (dataset["bytes"] or 0) * constants.csv_byte
-    else:
-        seconds += constants.file * len(dataset["types"]) * max(0, (dataset["files"] or 1) - 1)
-    seconds += of_text * constants.text_byte[format]
+    formats, types, seconds = _formats(dataset), dataset["types"], 0.0
+    text = sum(sample.text_bytes.get(name, 0.0) for name, kind in types.items() if kind in TEXTS)
+    for name, part in dataset["sets"].items():
+        format = formats[name]
+        if format is None:
+            return None
+        values = constants.csv_value if format == "csv" else constants.parquet_value
+        row = sum(
+            values.get(kind, values["category"]) for kind in types.values() if kind not in TEXTS
+        )
+        seconds += part["rows"] * (row + text * constants.text_byte[format])
+        if format == "csv":
+            seconds += (part["bytes"] or 0) * constants.csv_byte
+    files = sum(
+        part["files"] or 1 for name, part in dataset["sets"].items() if formats[name] == "parquet"
+    )
+    seconds += constants.file * len(types) * max(0, files - 1)
     return seconds + constants.distinct * _distinct(sample, dataset)
 
 
@@ -168,11 +170,16 @@ def _packed(dataset: JSON, rows: float) -> float:
     return float(group["read_whole"] * max(0.0, 1 - rows / group["rows"]))
 
 
-def _format(dataset: JSON) -> str | None:
+def _formats(dataset: JSON) -> dict[str, str | None]:
+    """{name: whose constants hold} of each set."""
+    return {name: _format(called) for name, called in dataset["names"].items()}
+
+
+def _format(called: str) -> str | None:
     """Whose constants hold: "csv" or "parquet", by the name of what is read; None for another.
 
     A frame and a folder count as Parquet."""
-    name = str(next(iter(dataset["names"].values()))).lower()
+    name = called.lower()
     ending = os.path.splitext(name)[1]
     _, copied, format = name.partition(f"{STANDARD_INPUT} (")
     if copied:
@@ -265,7 +272,9 @@ def _prediction(
     memory = constants.memory["predict"] + 2 * 4 * work.parameters + work.made
     memory += constants.held["distinct"] * _distinct(sample, dataset)
     memory += _under_way(constants, sample, dataset, min(rows, PREDICTED_AT_ONCE))
-    if _format(dataset) == "parquet":  # a row group is decoded whole, a csv is cut anywhere
+    if (
+        "parquet" in _formats(dataset).values()
+    ):  # a row group is decoded whole, a csv is cut anywhere
         memory += min(8 * len(dataset["types"]) * rows, ROW_GROUP)
     memory += constants.predicted * min(rows, PREDICTED_AT_ONCE)
     return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")

@@ -17,6 +17,7 @@ from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy
 from distcore_data.blame import of_column
 from distcore_data.encoding.missing import DROP, strategy
+from distcore_data.encoding.texts import without_unused
 
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
@@ -116,6 +117,33 @@ def sample_of(
         whole,
         tuple(doubts),
     )
+
+
+def proportioned(sets: Sequence[tuple[int, Sequence[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
+    """All of the rows, of which the first table has as many of each set as is its share of all.
+
+    Args:
+        sets: About how many rows each has, and some of them, at least one table.
+    """
+    if len(sets) == 1:
+        return list(sets[0][1])
+    share = min(tables[0].num_rows / max(1, rows) for rows, tables in sets)
+    first, others = [], []
+    for rows, (table, *more) in sets:
+        taken = min(table.num_rows, max(1, round(share * rows)))
+        first.append(_tidy(table.slice(0, taken)))
+        others += [_tidy(table.slice(taken)), *more]
+    joined = pa.Table.from_batches(first).unify_dictionaries().combine_chunks().to_batches()
+    return [*joined[:1], *(each for each in others if each.num_rows)]
+
+
+def _tidy(table: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with dictionaries of what occurs, as features expect."""
+    columns = [
+        without_unused(each) if pa.types.is_dictionary(each.type) else each
+        for each in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def trial_of(job: TrainJob, sample: Sample, rows: int, plugins: Plugins) -> Trial | None:

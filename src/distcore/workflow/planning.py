@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.config.run_config import located
 from distcore.cost.estimate import estimated
-from distcore.cost.sample import Sample, sample_of
+from distcore.cost.sample import Sample, proportioned, sample_of
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, opened, root_of
@@ -26,6 +26,8 @@ from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from distcore_core.contracts import Trainer
     from distcore_data.cache import Cache
     from distcore_data.features import Features
@@ -82,11 +84,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Size:
-    """rows: how many, exact or estimated. sample: some of them."""
+    """rows: how many, exact or estimated. tables: some of them. whole: whether all that are
+    fitted."""
 
     rows: int
     exact: bool
-    sample: Sample
+    tables: list[pa.RecordBatch]
+    whole: bool
 
 
 def plan(
@@ -203,19 +207,28 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         key = key_of(session, data, source, raw)
         where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
-        sizes = [(code, _size(part, session, len(parts) == 1)) for code, part in parts]
+        sizes = [(code, _size(part, session)) for code, part in parts]
         digest = source.digest()
     rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
+    # Statistics are of all sets together.
+    looked = proportioned([(size.rows, size.tables) for _, size in sizes])
+    whole = all(size.whole for _, size in sizes)
+    sample = sample_of(session.features, looked, rows, whole=whole)
     state, found = _cached(session, where)
     splits = found.rows if found is not None else _expected(session, sizes)
-    size, files, row_group = _size_on_disk(data, raw)
+    on_disk = _sizes_on_disk(data, raw)
+    groups = [each["row_group"] for each in on_disk if each["row_group"]]
     dataset = {
         "names": data.names(),
         "digest": digest,
         "rows": {"count": rows, "exact": exact},
-        "bytes": size,
-        "files": files,
-        "row_group": row_group,
+        "bytes": _sum(each["bytes"] for each in on_disk),
+        "files": _sum(each["files"] for each in on_disk),
+        "row_group": max(groups, key=lambda each: each["bytes"], default=None),
+        "sets": {
+            name: {"rows": size.rows, "bytes": each["bytes"], "files": each["files"]}
+            for name, (_, size), each in zip(data.names(), sizes, on_disk, strict=True)
+        },
         "columns": raw,
         "types": session.features.types,
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
@@ -226,17 +239,16 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         if None not in splits.values()
         else rows
     )
-    encoded = sum(size.sample.encoded_bytes * size.rows for _, size in sizes) / max(1, rows)
     cache = {
         "directory": where.directory,
         "key": where.key,
         "state": state,
-        "bytes": _stored_bytes(where) if state == "hit" else round(encoded * used),
+        "bytes": _stored_bytes(where) if state == "hit" else round(sample.encoded_bytes * used),
         "free_bytes": None
         if where.in_bucket
         else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
-    seen = Seen(sizes[0][1].sample, found, f"{'' if exact else 'about '}{rows:,}")
+    seen = Seen(sample, found, f"{'' if exact else 'about '}{rows:,}")
     return dataset, cache, where, seen
 
 
@@ -293,9 +305,8 @@ def _split_in_words(preprocessing: Any) -> str:
     return f"{split.type}{by}{shares}"
 
 
-def _size(source: Source, session: Session, alone: bool) -> Size:
-    """Rows of a source, and some of them, from what it knows and a few of its partitions; alone:
-    whether no other is fitted with it."""
+def _size(source: Source, session: Session) -> Size:
+    """Rows of a source, and some of them, from what it knows and a few of its partitions."""
     preprocessing = session.config.preprocessing
     parts = source.partitions(SAMPLE_BYTES)
     known = source.rows()
@@ -305,8 +316,7 @@ def _size(source: Source, session: Session, alone: bool) -> Size:
     rows = known if known is not None else round(seen / len(chosen) * len(parts))
     exact = known is not None or len(chosen) == len(parts)
     picked = preprocessing.sample_ratio < 1 or preprocessing.sample_size is not None
-    whole = alone and len(chosen) == len(parts) and not picked
-    return Size(rows, exact, sample_of(session.features, tables, rows, whole=whole))
+    return Size(rows, exact, tables, len(chosen) == len(parts) and not picked)
 
 
 def _spread(parts: list[Partition]) -> list[Partition]:
@@ -316,23 +326,31 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
 
 
-def _size_on_disk(
-    data: Data, columns: Mapping[str, str]
-) -> tuple[int | None, int | None, JSON | None]:
-    """(bytes of the files, or of a frame, their number, the first row group if they are Parquet);
-    None, None, None if they lie elsewhere."""
+def _sizes_on_disk(data: Data, columns: Mapping[str, str]) -> list[JSON]:
+    """{"bytes", "files", "row_group"} of each set: of its files, or of a frame; the first row group
+    if they are Parquet. None what lies elsewhere."""
+    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
+    return [_size_on_disk(each, columns) for each in wanted]
+
+
+def _size_on_disk(dataset: Any, columns: Mapping[str, str]) -> JSON:
     from distcore_data.sources.fetch import is_url
     from distcore_data.sources.memory import as_table
 
-    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
-    paths = [os.fspath(each) for each in wanted if isinstance(each, str | os.PathLike)]
-    if any(map(is_url, paths)):
-        return None, None, None
-    files = [file for path in paths for file in _files_of(path)]
-    frames = [each for each in wanted if not isinstance(each, str | os.PathLike)]
-    sizes = [int(as_table(each).nbytes) for each in frames]
-    sizes += [file.stat().st_size for file in files]
-    return sum(sizes), len(sizes), _row_group(files[0], columns) if files else None
+    if not isinstance(dataset, str | os.PathLike):
+        return {"bytes": int(as_table(dataset).nbytes), "files": 1, "row_group": None}
+    path = os.fspath(dataset)
+    if is_url(path):
+        return {"bytes": None, "files": None, "row_group": None}
+    files = _files_of(path)
+    size = sum(file.stat().st_size for file in files)
+    return {"bytes": size, "files": len(files), "row_group": _row_group(files[0], columns)}
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """None if one is not known."""
+    known = list(parts)
+    return None if None in known else sum(each for each in known if each is not None)
 
 
 def _files_of(dataset: str) -> list[Path]:
