@@ -132,8 +132,15 @@ def _is_read_back(type: pa.DataType) -> bool:
         return type.bit_width >= 128 and type.scale >= 0
     if pt.is_time(type):
         return bool(type.unit != "ns")
-    kinds = (pt.is_float32, pt.is_float64, pt.is_boolean, pt.is_date, pt.is_timestamp)
+    kinds = (pt.is_floating, pt.is_boolean, pt.is_date, pt.is_timestamp)
     return any(kind(type) for kind in kinds)
+
+
+def _of_values(type: pa.DataType) -> pa.DataType:
+    """The type of a column's values: that of a dictionary's, if it has one."""
+    import pyarrow as pa
+
+    return type.value_type if pa.types.is_dictionary(type) else type
 
 
 def _types(artifact: Artifact, request: Request) -> dict[str, pa.DataType]:
@@ -149,14 +156,14 @@ def _types(artifact: Artifact, request: Request) -> dict[str, pa.DataType]:
     found = format_name(dataset, format, plugins)
     if found not in TYPED:
         return {}
-    types: dict[str, pa.DataType] = {
-        each.name: each.type for each in sample(dataset, 1, format=format, plugins=plugins).schema
-    }
+    looked = sample(dataset, 1, format=format, plugins=plugins)
+    types = {each.name: _of_values(each.type) for each in looked.schema}
     if found == "parquet" and not is_url(str(dataset)):
         for path in parquet_files(local_path(dataset), str(dataset))[1:]:
             for each in pq.read_schema(path):
-                before = types.get(each.name, each.type)
-                if before != each.type:
-                    whole = pa.types.is_integer(before) and pa.types.is_integer(each.type)
+                now = _of_values(each.type)
+                before = types.get(each.name, now)
+                if before != now:
+                    whole = pa.types.is_integer(before) and pa.types.is_integer(now)
                     types[each.name] = pa.int64() if whole else pa.string()
     return types
