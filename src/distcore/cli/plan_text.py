@@ -9,6 +9,7 @@ from typing import Any
 from distcore.cli.table import table
 from distcore_core.contracts import JSON, SPLITS
 from distcore_data.os_errors import human_bytes
+from distcore_data.printable import printable
 
 WIDTH = 12
 """Columns of the first word."""
@@ -36,6 +37,7 @@ def render(plan: JSON) -> str:
 
 def _said(word: str, text: str) -> Iterator[str]:
     """The word in front of the text's first line, the others beneath it."""
+    text = printable(text)
     for number, line in enumerate(textwrap.wrap(text, 120 - WIDTH, break_long_words=False) or [""]):
         yield f"{word if number == 0 else '':<{WIDTH}}{line}"
 

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+from distcore_data.printable import printable
+
 WIDEST = 60
 """Characters of a column that others follow; a longer cell goes on in the next line."""
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:
     """Rows of cells as aligned columns, two spaces between; the first row is the header."""
-    cells = [[*(_lines(str(cell)) for cell in row[:-1]), [str(row[-1])]] for row in rows]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
+    cells = [[*map(_lines, row[:-1]), [row[-1]]] for row in texts]
     widths = [
         max(len(line) for row in cells for line in row[column]) for column in range(len(cells[0]))
     ]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
 from distcore.config.read_features import COMBINED, Role
 from distcore_core.errors import DataError
+from distcore_data.printable import printable
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 Model = Literal["network", "trees"]
@@ -48,9 +49,8 @@ def suggest(
         if target not in table.column_names:
             near = difflib.get_close_matches(target, table.column_names, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            raise DataError(
-                f"There is no column {target!r}. {hint}Columns: {', '.join(table.column_names)}."
-            )
+            names = ", ".join(map(printable, table.column_names))
+            raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
     outputs = [_output(name, table[name], decimal) for name in wanted]
     inputs = [
         _input(name, table[name], sets, model, decimal)

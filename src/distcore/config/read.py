@@ -27,6 +27,7 @@ from distcore_core.contracts import JSON, SECTION
 from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
+from distcore_data.printable import printable
 from distcore_data.stores import read_credentials
 from distcore_data.stores.addresses import store_kind
 
@@ -172,9 +173,8 @@ class Reader(DocumentUnderWay):
         chosen, path = trainer.validation_field, ("trainer", "validation_field")
         names = [each.name for each in outputs]
         if chosen not in (None, "combined", *names) and names:
-            self.wrong(
-                path, f"{chosen!r} is no output feature; there are: {', '.join(names)}, or combined"
-            )
+            known = ", ".join(map(printable, names))
+            self.wrong(path, f"{chosen!r} is no output feature; there are: {known}, or combined")
         if chosen == "combined" and trainer.validation_metric not in (None, "loss"):
             self.wrong(
                 ("trainer", "validation_metric"), "should be loss if validation_field is combined"

@@ -35,6 +35,7 @@ from distcore_data.cache import Cache
 from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
+from distcore_data.printable import printable
 from distcore_search.objective import Objective
 from distcore_search.records import (
     ENDED,
@@ -238,9 +239,9 @@ def _known(statistics: JSON, scored: Mapping[str, JSON], objective: Objective) -
         return f"there are no rows in the {objective.split} split"
     metrics = where.get(objective.feature)
     if metrics is None:
-        return f"{objective.feature} was not evaluated"
+        return f"{printable(objective.feature)} was not evaluated"
     return (
-        f"{objective.feature} has {', '.join(sorted(metrics))}"
+        f"{printable(objective.feature)} has {', '.join(sorted(metrics))}"
         if objective.metric not in metrics
         else "it is NaN"
     )

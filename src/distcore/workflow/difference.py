@@ -12,6 +12,7 @@ from typing import Any
 from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
+from distcore_data.printable import printable
 from distcore_data.seals import damaged, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -61,9 +62,8 @@ class Cause:
     other_line: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{self.what}: {_shown(self.one, self.line)} and {_shown(self.other, self.other_line)}"
-        )
+        values = _shown(self.one, self.line), _shown(self.other, self.other_line)
+        return printable(f"{self.what}: {values[0]} and {values[1]}")
 
 
 @dataclass(frozen=True)

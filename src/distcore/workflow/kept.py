@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distcore_core.errors import DataError, UserError
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +83,9 @@ def _of_type(texts: pa.Array, field: pa.Field) -> pa.Array:
         return texts.cast(field.type)
     except pa.ArrowInvalid as error:  # a year that has not four digits, an offset with seconds
         raise DataError(
-            f"--keep {field.name}: a value of this column, of type {field.type}, cannot be kept as "
-            f"such ({error}). Keep it as text, in a csv file: --output_file predictions.csv."
+            f"--keep {printable(field.name)}: a value of this column, of type {field.type}, cannot "
+            f"be kept as such ({error}). Keep it as text, in a csv file: --output_file "
+            "predictions.csv."
         ) from error
 
 
@@ -104,8 +106,8 @@ def kept_columns(
     for name in names:
         if name in taken:
             raise UserError(
-                f"--keep {name}: the predictions have a column of that name. Rename it in the "
-                "dataset."
+                f"--keep {printable(name)}: the predictions have a column of that name. Rename it "
+                "in the dataset."
             )
     data, types = Data(request.dataset, format=request.data_format), _types(artifact, request)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_data.artifact import Artifact, open_artifact
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ class LoadedModel(Artifact):
 
     def __repr__(self) -> str:
         place = self.place if isinstance(self.place, Path) else self.place.url
-        names = ", ".join(each.name for each in self.features.outputs)
+        names = ", ".join(printable(each.name) for each in self.features.outputs)
         return f"<{type(self).__name__} of {place}: predicts {names}>"
 
     def _repr_html_(self) -> str:

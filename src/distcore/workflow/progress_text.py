@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from distcore_core.progress import Progress, Round, Stage
+from distcore_data.printable import printable
 
 COMBINED = "combined"
 """Where a round has the loss summed over the output features."""
@@ -68,7 +69,7 @@ def round_line(found: Round) -> str:
         for split, outputs in found.metrics.items()
         if (shown := _metrics(found, outputs))
     ]
-    return "   ".join([where, *splits, _standing(found)])
+    return printable("   ".join([where, *splits, _standing(found)]))
 
 
 def _metrics(found: Round, outputs: Mapping[str, Mapping[str, float | None]]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data import charts
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from distcore_data.artifact import Artifact
@@ -107,7 +108,7 @@ def headline(outcome: Outcome) -> str:
         if found["baseline"] is not None:
             beside.append(f"{charts.number(found['baseline'])} without inputs")
         parts.append(
-            f"{found['metric']} of {found['target']} {charts.number(found['value'])}"
+            f"{found['metric']} of {printable(found['target'])} {charts.number(found['value'])}"
             + (f" ({', '.join(beside)})" if beside else "")
         )
     if best.get("evaluation"):

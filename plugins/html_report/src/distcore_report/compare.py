@@ -13,6 +13,7 @@ from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_data import charts
+from distcore_data.printable import printable
 from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown, table
 
@@ -197,9 +198,8 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
             f"{name:<{width}}  {sparks(one, min(values), max(values))}"
             for name, one in series.items()
         ]
-        yield "\n".join(
-            [f"{what} by evaluation, from {shown(min(values))} to {shown(max(values))}", *lines]
-        )
+        span = f"from {shown(min(values))} to {shown(max(values))}"
+        yield "\n".join([f"{printable(what)} by evaluation, {span}", *lines])
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:

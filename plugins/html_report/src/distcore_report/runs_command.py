@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distcore_data.charts import number
+from distcore_data.printable import printable
 from distcore_report.runs import Run, find_runs
 
 CREDENTIALS = "JSON: what the bucket is opened with"
@@ -106,6 +107,7 @@ def shown(value: float | None) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns, two spaces between."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -18,6 +18,7 @@ import torch
 from distcore_core.contracts import LoadRequest
 from distcore_core.errors import CacheError
 from distcore_data.memory import free_bytes
+from distcore_data.printable import printable
 from distcore_local.packed import FileStore, Lists, MemoryStore, Store
 from distcore_local.prefetch import Prefetch
 from distcore_local.transfer import Transfer
@@ -240,8 +241,8 @@ def _layout(request: LoadRequest) -> Layout:
     for name in request.columns:
         if name not in known:
             raise CacheError(
-                f"The cache has no column {name!r}; it has {', '.join(known)}. Run preprocess "
-                "again."
+                f"The cache has no column {name!r}; it has {', '.join(map(printable, known))}. Run "
+                "preprocess again."
             )
     return Layout.of(known[name] for name in request.columns)
 

@@ -13,6 +13,7 @@ import pyarrow.types as pt
 
 from distcore_core.errors import UserError
 from distcore_data.arrow import with_nulls
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from distcore_data.features import Features
@@ -122,7 +123,7 @@ def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says "
             "nothing about these, whatever stands in other columns of the same output. Look for "
             "extreme values in their inputs.",
-            *(name, count, rows, first),
+            *(printable(name), count, rows, first),
         )
 
 

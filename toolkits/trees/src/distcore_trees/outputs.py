@@ -10,6 +10,7 @@ import numpy as np
 
 from distcore_core.contracts import JSON, FeatureSet
 from distcore_core.errors import UserError
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +59,7 @@ def outputs_of(features: FeatureSet, trainer: str, refused: Collection[str]) -> 
         UserError: Trees do not predict the type, or have no such loss.
     """
     kinds = {each.name: features.types[each.name] for each in features.outputs}
-    unknown = [f"{name} ({kind})" for name, kind in kinds.items() if kind not in KINDS]
+    unknown = [f"{printable(name)} ({kind})" for name, kind in kinds.items() if kind not in KINDS]
     if unknown:
         raise UserError(
             f"The trainer {trainer} cannot predict {', '.join(unknown)}. It predicts features of "
@@ -83,6 +84,6 @@ def refuse_ragged(features: FeatureSet, trainer: str) -> None:
     ]
     if ragged:
         raise UserError(
-            f"The trainer {trainer} cannot use {', '.join(ragged)}: trees split on one value a "
-            f"row, and texts and sets have many. Leave these inputs out, or {INSTEAD}."
+            f"The trainer {trainer} cannot use {', '.join(map(printable, ragged))}: trees split on "
+            f"one value a row, and texts and sets have many. Leave these inputs out, or {INSTEAD}."
         )

@@ -19,6 +19,7 @@ from distcore_data.blame import one_line
 from distcore_data.cache.builder import SPLIT_CODES, SPLIT_COLUMN
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import SHARD_ROWS, FileEntry, Manifest
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -159,7 +160,7 @@ class CacheReader:
             if name not in self.columns:
                 raise CacheError(
                     f"The cache at {self._files.home} has no column {name!r}; it has "
-                    f"{', '.join(self.columns)}. Ask for one of these."
+                    f"{', '.join(map(printable, self.columns))}. Ask for one of these."
                 )
         return names
 

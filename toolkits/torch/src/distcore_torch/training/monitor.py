@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import JSON, Feature, FeatureSet
 from distcore_core.errors import ConfigError, ConfigIssue
+from distcore_data.printable import printable
 from distcore_torch.training.scores import COMBINED
 
 if TYPE_CHECKING:
@@ -93,10 +94,8 @@ class Monitor:
             return
         features = {each.name: each for each in self._features.outputs}
         if field not in features:
-            raise _issue(
-                path,
-                f"{field!r} is no output feature; there are {', '.join(features)} and {COMBINED}",
-            )
+            known = ", ".join(map(printable, features))
+            raise _issue(path, f"{field!r} is no output feature; there are {known} and {COMBINED}")
         if metric != "loss" and metric not in self._metrics(features[field]):
             known = ", ".join(sorted({"loss", *self._metrics(features[field])}))
             raise _issue(path, f"{field!r} has no metric {metric!r}; it has {known}")

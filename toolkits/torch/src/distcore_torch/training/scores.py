@@ -19,6 +19,7 @@ import torch
 
 from distcore_core.contracts import JSON, Feature, FeatureSet
 from distcore_data.encoding.exactsum import total
+from distcore_data.printable import printable
 from distcore_torch.training.merging import MergedState, State
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class MergedScores:
                     "%d of %d rows%s have a value of %s that the model was not trained with; its "
                     "metrics are of the others.",
                     *(self._unknown[index], self.rows),
-                    *(f" of the {self.split} split" if self.split else "", each.name),
+                    *(f" of the {self.split} split" if self.split else "", printable(each.name)),
                 )
             found = each.values(self._losses[index], self._metrics[index], counted, self.split)
             result[each.name] = found

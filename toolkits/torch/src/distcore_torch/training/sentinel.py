@@ -21,6 +21,7 @@ import torch
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, TrainingError
+from distcore_data.printable import printable
 from distcore_torch.training.facts import changes, of_group, rank_facts
 from distcore_torch.training.fingerprint import MASK, Fingerprint, hexadecimal
 from distcore_torch.training.flat import Exchange
@@ -272,7 +273,7 @@ def _differing(rank: int, ranks: list[JSON]) -> str:
 
 
 def _named(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (
+    return ", ".join(map(printable, names[:SHOWN])) + (
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
 
