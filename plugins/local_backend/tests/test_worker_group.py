@@ -1,6 +1,7 @@
 """Worker groups and tasks of this machine: what is retried and what is not, and that nobody is
 left behind."""
 
+import errno
 import os
 import signal
 import sys
@@ -14,7 +15,8 @@ import worker_group_jobs
 from test_backend import started, wait_for
 
 from distcore_core.contracts import WorkerGroup
-from distcore_core.errors import ConfigError, DistcoreError, TrainingError
+from distcore_core.errors import CheckpointError, ConfigError, DistcoreError, TrainingError
+from distcore_data.os_errors import is_of_the_system
 from distcore_local import tasks
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
@@ -54,6 +56,27 @@ def test_another_error_is_met_once_more_and_the_restart_is_told(tmp_path, caplog
         "ConnectionResetError: a disk blinked. All ranks were started again (1 of at most 1 times)"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "words"),
+    [
+        (True, CheckpointError, "There is no room for the checkpoint in /dev"),
+        (False, TrainingError, "raised OSError: .*No space left on device"),
+    ],
+)
+def test_what_a_disk_did_to_a_rank_is_the_cause_of_what_is_raised(told, error, words):
+    """So a trial that it ended is gone on with, as one of a single process is."""
+    with pytest.raises(error, match=words) as caught:
+        run(worker_group_jobs.meet_a_full_disk, told)
+    assert is_of_the_system(caught.value)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+
+
+def test_another_error_of_a_rank_is_not_the_systems(tmp_path):
+    with pytest.raises(TrainingError, match="a disk blinked") as caught:
+        run(worker_group_jobs.raise_once, tmp_path)
+    assert not is_of_the_system(caught.value)
 
 
 def test_a_result_that_cannot_travel_is_told(tmp_path):

@@ -204,3 +204,16 @@ def train_slowly(rank, run, loading, computing):
     finished = loop.run()
     strategy.teardown()
     return finished.state.step
+
+
+def meet_a_full_disk(rank, told):
+    """Rank 1 does; told: whether it says so by an error of ours."""
+    from contextlib import nullcontext
+
+    from distcore_core.errors import CheckpointError
+    from distcore_data.os_errors import explained
+
+    if rank.index == 1:
+        words = explained("/dev", "the checkpoint", CheckpointError) if told else nullcontext()
+        with words, open("/dev/full", "wb", buffering=0) as disk:
+            disk.write(b"weights")

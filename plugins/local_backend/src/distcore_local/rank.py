@@ -14,6 +14,7 @@ from typing import Any
 from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError, Diverged, Stopped
 from distcore_data.blame import one_line
+from distcore_data.os_errors import system_cause
 from distcore_data.profiling import profiled_process
 from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
@@ -36,7 +37,7 @@ class Told:
 
     kind: "result", "stopped" (it was asked to) or "raised". value: the result. error: the end that
     it was asked for, or what it raised, if that is one of distcore's. text: of other errors, such
-    as `ValueError: what`.
+    as `ValueError: what`. cause: what the system said, if a disk or a limit is to blame.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Told:
     error: BaseException | None = None
     text: str = ""
     trace: str = ""
+    cause: OSError | None = None
 
 
 def main(orders: Orders, payload: bytes, words: Connection) -> None:
@@ -75,6 +77,11 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
             error, Diverged
         ):  # a consequence: others got it too, and are gone
             return Told("stopped", error=Stopped("", stopping.received))
-        if isinstance(error, DistcoreError):
-            return Told("raised", error=error, trace=traceback.format_exc())
-        return Told("raised", text=one_line(error), trace=traceback.format_exc())
+        own = error if isinstance(error, DistcoreError) else None
+        return Told(
+            "raised",
+            error=own,
+            text="" if own else one_line(error),
+            trace=traceback.format_exc(),
+            cause=system_cause(error),
+        )

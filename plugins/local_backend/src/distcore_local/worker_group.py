@@ -51,11 +51,12 @@ log = logging.getLogger("distcore")
 @dataclass(frozen=True)
 class Loss:
     """Why an attempt failed. text: in words, without a full stop. error: the rank's own, if it
-    is one of distcore's."""
+    is one of distcore's. cause: what the system said, if a disk or a limit is to blame."""
 
     text: str
     error: DistcoreError | None = None
     trace: str = ""
+    cause: OSError | None = None
 
 
 def run(group: WorkerGroup, threads: int) -> list[Any]:
@@ -91,12 +92,12 @@ def run(group: WorkerGroup, threads: int) -> list[Any]:
 def _give_up(loss: Loss, restarts: int) -> NoReturn:
     if loss.error is not None:
         loss.error.add_note(loss.trace)
-        raise loss.error
+        raise loss.error from loss.cause
     often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
     error = TrainingError(f"Training stopped{often}: {loss.text}.")
     if loss.trace:
         error.add_note(loss.trace)
-    raise error
+    raise error from loss.cause
 
 
 class Attempt:
@@ -223,7 +224,10 @@ class Attempt:
         error = told.error if isinstance(told.error, DistcoreError) else None
         text = (told.text or str(error)).strip().rstrip(".")
         return Loss(
-            f"rank {rank} (process {self.processes[rank].pid}) raised {text}", error, told.trace
+            f"rank {rank} (process {self.processes[rank].pid}) raised {text}",
+            error,
+            told.trace,
+            told.cause,
         )
 
     def _hung(self) -> Loss | None:

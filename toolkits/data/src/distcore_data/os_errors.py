@@ -88,14 +88,23 @@ def storage_error(
 
 def is_of_the_system(error: BaseException) -> bool:
     """Whether a disk or the system's limits are to blame, for it or for what it came of."""
+    return system_cause(error) is not None
+
+
+def system_cause(error: BaseException) -> OSError | None:
+    """What the system said, if a disk or its limits are to blame for an error or for what it came
+    of; None otherwise.
+
+    A plain OSError, made anew: an error that is pickled loses what it came of, so a process that
+    tells another of one tells this beside it."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
         if isinstance(found, OSError) and found.errno in OF_THE_SYSTEM:
-            return True
+            return OSError(found.errno, os.strerror(found.errno), found.filename)
         found = found.__cause__ or found.__context__
-    return False
+    return None
 
 
 def in_words(error: BaseException) -> str:
