@@ -4,10 +4,12 @@ on sys.path."""
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
-from distcore_core.errors import UserError
+from distcore_core.errors import CheckpointError, UserError
 from distcore_core.progress import Round
+from distcore_data.os_errors import explained
 from distcore_testing.jobs import DiesOnce
 from distcore_testing.loops import train_tiny
 
@@ -70,6 +72,15 @@ def refuse(rank, folder):
     Path(folder, f"{rank.index}-{time.time_ns()}").touch()
     if rank.index == 0:
         raise UserError("this was never right")
+    time.sleep(300)
+
+
+def meet_a_full_disk(rank, told):
+    """Rank 0 does; told: whether it says so by an error of ours."""
+    if rank.index == 0:
+        words = explained("/dev", "the checkpoint", CheckpointError) if told else nullcontext()
+        with words, open("/dev/full", "wb", buffering=0) as disk:
+            disk.write(b"weights")
     time.sleep(300)
 
 

@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 
 from distcore_core.contracts import WorkerGroup
-from distcore_core.errors import TrainingError, UserError
+from distcore_core.errors import DistcoreError, TrainingError, UserError
 from distcore_core.progress import Progress
+from distcore_data.os_errors import is_of_the_system
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
@@ -122,6 +123,15 @@ def test_what_no_restart_mends_is_raised_as_itself_and_not_tried_again(backend, 
             )
         )
     assert len(list(tmp_path.glob("0-*"))) == 1
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_disk_did_to_a_rank_is_the_cause_of_what_is_raised(backend, told):
+    with pytest.raises(DistcoreError, match=r"(?i)no space left on device") as caught:
+        backend.run_group(
+            WorkerGroup(function=ray_jobs.meet_a_full_disk, arguments=(told,), ranks=2)
+        )
+    assert is_of_the_system(caught.value)
 
 
 def test_ranks_know_who_they_are_and_where_the_driver_was(backend):

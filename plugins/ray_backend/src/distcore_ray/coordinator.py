@@ -36,12 +36,13 @@ class Seat:
 @dataclass(frozen=True)
 class Failure:
     """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, if
-    it is ours."""
+    it is ours. cause: what the system said, if a disk or a limit is to blame."""
 
     seat: Seat
     how: str
     died: bool
     error: Exception | None = None
+    cause: OSError | None = None
 
 
 @dataclass

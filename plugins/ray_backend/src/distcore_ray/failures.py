@@ -41,6 +41,12 @@ def first_cause(
     return f"Ray ended a worker without telling why ({where or 'before a rank began'})"
 
 
+def cause_of(group: str, failures: Sequence[Failure]) -> OSError | None:
+    """What the system said, if a disk or a limit is to blame for a group's end."""
+    ours = [each for each in failures if each.seat.group == group]
+    return None if any(each.died for each in ours) or not ours else ours[0].cause
+
+
 def told(seat: Seat, how: str) -> str:
     """`rank 1 on node 10.0.0.3 (process 123) was killed by SIGKILL`."""
     return f"rank {seat.rank} on node {seat.host} (process {seat.pid}) {how}"

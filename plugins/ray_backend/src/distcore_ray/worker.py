@@ -171,8 +171,9 @@ def _ended(
     elif what == "died":
         failure = Failure(seat, _how(process.wait()), died=True)
     else:
-        failure = Failure(seat, f"raised {rest[0]}", died=False, error=rest[1])
-        if rest[1] is None:
+        text, error, cause = rest
+        failure = Failure(seat, f"raised {text}", died=False, error=error, cause=cause)
+        if error is None:
             time.sleep(LATER_SECONDS)
     ray.get(coordinator.fail.remote(failure))
     raise RankFailed(f"rank {seat.rank} {failure.how}")

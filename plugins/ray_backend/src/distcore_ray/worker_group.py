@@ -19,7 +19,7 @@ from distcore_core.errors import TrainingError, UserError
 from distcore_data.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.coordinator import News
-from distcore_ray.failures import first_cause
+from distcore_ray.failures import cause_of, first_cause
 from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.shipping import Place, packed, unpacked
@@ -187,13 +187,14 @@ class _Watch:
                 self.pulse.feel()  # what was lost took the ranks along
             news = self._news()
             self._look(news)
-            refused = next((each.error for each in news.failures if each.error is not None), None)
-            if refused is not None:
-                raise refused
+            refused = next((each for each in news.failures if each.error is not None), None)
+            if refused is not None and refused.error is not None:
+                raise refused.error from refused.cause
             if news.stopped:
                 raise interrupt.stopped()
         if fit.error is not None or news.results is None:
-            raise TrainingError(self._explained(fit.error, news)) from fit.error
+            system = cause_of(self.groups[-1], news.failures) if self.groups else None
+            raise TrainingError(self._explained(fit.error, news)) from system or fit.error
         return [unpacked(each) for each in news.results]
 
     def _news(self) -> News:
