@@ -13,8 +13,8 @@ import pytest
 
 import distcore
 from distcore.cli.main import main
-from distcore.cli.table import table
 from distcore.config import load_config
+from distcore.workflow.table import table
 from distcore_testing import data
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distcore.cli import flags
-from distcore.cli.table import table
+from distcore.workflow.table import table
 from distcore_core.errors import UserError
 from distcore_data.os_errors import human_bytes
 

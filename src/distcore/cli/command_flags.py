@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from distcore.cli import flags
+from distcore.workflow.skips import SKIPS
 
 
 def train(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def train(parser: argparse.ArgumentParser) -> None:
         group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
     )
     flags.profile(parser)
-    flags.skip(parser, [name for name in flags.SKIPS if name != "skip_save_hyperopt_statistics"])
+    flags.skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
     command = parser.prog.rpartition(" ")[2]
     flags.examples(
         parser,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distcore.cli import ludwig_flags
+from distcore.workflow.skips import NEVER_SAVED, SKIPS
 
 
 def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
@@ -106,27 +107,31 @@ def profile(parser: argparse.ArgumentParser) -> None:
 def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """The named `skip_save_…` flags, and Ludwig's for what is never written."""
     group = parser.add_argument_group("what not to save")
-    for name, (short, what) in SKIPS.items():
+    for name, what in SKIPS.items():
         if name in names:
+            short = SHORT.get(name, ())
             flag(group, name, *short, action="store_true", help=f"do not save {what}")
-    for name, only in ludwig_flags.NEVER_SAVED.items():
-        hidden = argparse.SUPPRESS
-        flag(group, name, only, action=ludwig_flags.Nothing, nargs=0, default=hidden, help=hidden)
+    hidden = argparse.SUPPRESS
+    for name in NEVER_SAVED:
+        options = {"action": ludwig_flags.Nothing, "nargs": 0, "default": hidden, "help": hidden}
+        flag(group, name, *SHORT[name], **options)
 
 
 DATA_FORMAT = (
     "auto (default), csv, tsv, parquet, jsonl, feather, or what is installed (distcore plugins)"
 )
 
-SKIPS = {
-    "skip_save_training_description": (["-sstd"], "description.json"),
-    "skip_save_training_statistics": (["-ssts"], "training_statistics.json and ledger.jsonl"),
-    "skip_save_model": (["-ssm"], "the model"),
-    "skip_save_progress": (["-ssp"], "checkpoints; a run that is stopped cannot be resumed"),
-    "skip_save_log": (["-ssl"], "what extensions log"),
-    "skip_save_processed_input": (["-sspi"], "the cache; it is removed when the run ends"),
-    "skip_save_predictions": (["-sstp"], "predictions.parquet"),
-    "skip_save_eval_stats": (["-sstes", "-sses"], "test_statistics.json"),
-    "skip_save_report": ([], "report.html"),
-    "skip_save_hyperopt_statistics": (["-sshs"], "hyperopt_statistics.json and the report"),
+SHORT = {
+    "skip_save_training_description": ["-sstd"],
+    "skip_save_training_statistics": ["-ssts"],
+    "skip_save_model": ["-ssm"],
+    "skip_save_progress": ["-ssp"],
+    "skip_save_log": ["-ssl"],
+    "skip_save_processed_input": ["-sspi"],
+    "skip_save_predictions": ["-sstp"],
+    "skip_save_eval_stats": ["-sstes", "-sses"],
+    "skip_save_hyperopt_statistics": ["-sshs"],
+    "skip_save_unprocessed_output": ["-ssuo"],
+    "skip_save_k_fold_split_indices": ["-skfsi"],
 }
+"""Ludwig's other spellings of what is not to be saved."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.cli.table import table
+from distcore.workflow.table import table
 
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale

@@ -6,9 +6,6 @@ import argparse
 from collections.abc import Container, Sequence
 from typing import Any
 
-NEVER_SAVED = {"skip_save_unprocessed_output": "-ssuo", "skip_save_k_fold_split_indices": "-skfsi"}
-"""Flags of Ludwig that hold without being given."""
-
 NOT_CARRIED_OUT = {
     "training_set_metadata": (
         [],

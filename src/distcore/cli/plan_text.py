@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from distcore.cli.table import table
+from distcore.workflow.table import table
 from distcore_core.contracts import JSON, SPLITS
 from distcore_data.os_errors import human_bytes
 from distcore_data.printable import printable

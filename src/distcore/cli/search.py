@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from distcore.cli import flags
 from distcore.cli.arguments import run_of, set_up_logging
+from distcore.workflow.skips import SKIPS
 
 
 class HyperoptCommand:
@@ -48,7 +49,7 @@ class HyperoptCommand:
             group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
         )
         flags.profile(parser)
-        skips = [name for name in flags.SKIPS if name != "skip_save_predictions"]
+        skips = [name for name in SKIPS if name != "skip_save_predictions"]
         flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
 
         flags.examples(
@@ -59,10 +60,10 @@ class HyperoptCommand:
 
     def run(self, arguments: Namespace) -> int:
         """Search the space of the config's hyperopt section, and print the trials, best first."""
-        from distcore.cli.table import table
         from distcore.search import run
         from distcore.search.outcome import rows
         from distcore.workflow.profile import profiled
+        from distcore.workflow.table import table
 
         set_up_logging(arguments.logging_level)
         with profiled("hyperopt", arguments.profile):

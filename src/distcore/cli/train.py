@@ -109,7 +109,7 @@ def print_scores(statistics: dict[str, Any], splits: dict[str, Any] | None = Non
         statistics: {output feature: {metric: number}} of the test split.
         splits: {output feature: {metric: {split: number}}} of the others.
     """
-    from distcore.cli.table import table
+    from distcore.workflow.table import table
 
     known = splits or {}
     beside = [

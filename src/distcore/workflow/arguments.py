@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from distcore.workflow.skips import NEVER_SAVED, SKIPS
 from distcore_core.errors import UserError
 
 P = ParamSpec("P")
@@ -36,9 +37,6 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
 
 def _check_skips(given: Any) -> None:
     """Raise UserError if `skip` is no collection, or names what nobody saves: it would be saved."""
-    from distcore.cli.flags import SKIPS
-    from distcore.cli.ludwig_flags import NEVER_SAVED
-
     if isinstance(given, str) or not isinstance(given, Collection):
         raise UserError(
             f"skip should be a collection of names, such as {{'skip_save_model'}}, not {given!r}."

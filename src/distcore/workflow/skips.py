@@ -1,0 +1,20 @@
+"""What need not be saved, by the names of the flags, which `skip` of the Python interface has too."""
+
+from __future__ import annotations
+
+SKIPS = {
+    "skip_save_training_description": "description.json",
+    "skip_save_training_statistics": "training_statistics.json and ledger.jsonl",
+    "skip_save_model": "the model",
+    "skip_save_progress": "checkpoints; a run that is stopped cannot be resumed",
+    "skip_save_log": "what extensions log",
+    "skip_save_processed_input": "the cache; it is removed when the run ends",
+    "skip_save_predictions": "predictions.parquet",
+    "skip_save_eval_stats": "test_statistics.json",
+    "skip_save_report": "report.html",
+    "skip_save_hyperopt_statistics": "hyperopt_statistics.json and the report",
+}
+"""{name: what it leaves out}."""
+
+NEVER_SAVED = ("skip_save_unprocessed_output", "skip_save_k_fold_split_indices")
+"""Ludwig's, which hold without being given."""
