@@ -2,6 +2,10 @@
 
 import dataclasses
 import inspect
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,7 +13,9 @@ import distcore
 from distcore.workflow.requests import AnswerRequest, TrainRequest
 from distcore_core.errors import UserError
 
-FUNCTIONS = ["train", "experiment", "predict", "evaluate", "preprocess", "hyperopt", "plan", "load"]
+OF_CONFIGS = ["train", "experiment", "preprocess", "hyperopt", "plan"]
+FUNCTIONS = [*OF_CONFIGS, "predict", "evaluate", "load", "verify", "diff"]
+NO_PLACES = [3, b"", []]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -76,3 +82,81 @@ def test_what_is_not_to_be_saved_is_no_other_word(name, skip, said):
     with pytest.raises(UserError) as caught:
         getattr(distcore, name)("anything", "anywhere", skip=skip)
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("place", [None, *NO_PLACES])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("load", "model_path"),
+        ("predict", "model_path"),
+        ("evaluate", "model_path"),
+        ("verify", "run"),
+        ("diff", "one"),
+        ("diff", "other"),
+        ("train", "output_directory"),
+        ("hyperopt", "output_directory"),
+        ("predict", "output_directory"),
+    ],
+)
+def test_what_is_no_path_is_told_as_such(name, argument, place, tmp_path):
+    given = {key: tmp_path for key in ("model_path", "one") if key in parameters_of(name)}
+    given |= {key: "data.csv" for key in ("dataset", "other") if key in parameters_of(name)}
+    given |= {"config": {}} if "config" in parameters_of(name) else {}
+    with pytest.raises(UserError, match=re.escape(f"{argument} is {place!r}, and no path or")):
+        getattr(distcore, name)(**{**given, argument: place})
+
+
+@pytest.mark.parametrize("place", NO_PLACES)
+@pytest.mark.parametrize("argument", ["model_load_path", "model_resume_path"])
+def test_a_place_that_may_be_left_out_is_left_out_by_none_alone(argument, place):
+    """An empty list was passed over, and the run began from the beginning."""
+    with pytest.raises(UserError, match=re.escape(f"{argument} is {place!r}, and no path or")):
+        distcore.train({}, "data.csv", **{argument: place})
+
+
+@pytest.mark.parametrize("config", NO_PLACES)
+@pytest.mark.parametrize("name", OF_CONFIGS)
+def test_what_is_no_config_is_told_as_such(name, config):
+    with pytest.raises(UserError, match=re.escape(f"The config is {config!r}. Give the path of")):
+        getattr(distcore, name)(config, "data.csv")
+
+
+@pytest.mark.parametrize("name", ["load", "predict", "evaluate", "verify", "diff"])
+def test_a_folder_that_is_no_run_is_told_as_such(name, tmp_path):
+    others = {"dataset": "data.csv"} if name in ("predict", "evaluate") else {}
+    others |= {"other": tmp_path} if name == "diff" else {}
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))} holds no "):
+        getattr(distcore, name)(tmp_path, **others)
+
+
+@pytest.mark.parametrize("word", ["../x", "a/b", "/tmp/x", "..", "a\\b", "a\0b", None, 3])
+@pytest.mark.parametrize("argument", ["experiment_name", "model_name"])
+@pytest.mark.parametrize("name", ["train", "experiment", "hyperopt"])
+def test_results_have_a_name_in_the_output_directory(name, argument, word):
+    """`../x` made a folder beside it. Told before the config and the data, which are not there."""
+    with pytest.raises(UserError, match=f"{argument} .*(no name of a folder|no name)"):
+        getattr(distcore, name)("nowhere.yaml", "nowhere.csv", **{argument: word})
+
+
+@pytest.mark.parametrize("argument", ["--experiment_name", "--model-name"])
+@pytest.mark.parametrize("command", ["train", "experiment", "hyperopt"])
+def test_the_command_line_has_read_nothing_by_then(command, argument, tmp_path):
+    words = [command, "nowhere.yaml", "-", argument, "../x", "--output_directory", "results"]
+    (tmp_path / "rows").write_text("a,b\n1,2\n")
+    with (tmp_path / "rows").open("rb") as rows:
+        done = subprocess.run(
+            [sys.executable, "-m", "distcore", *words],
+            cwd=tmp_path,
+            stdin=rows,
+            capture_output=True,
+            text=True,
+        )
+        assert os.lseek(rows.fileno(), 0, os.SEEK_CUR) == 0, "standard input was read"
+    assert done.returncode == 2
+    assert "name '../x' is no name of a folder in the output directory" in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["rows"]
+
+
+def parameters_of(name):
+    return inspect.signature(getattr(distcore, name)).parameters

@@ -77,6 +77,9 @@ RUN = (
 def run_of(arguments: Namespace) -> dict[str, Any]:
     """Config, data and whatever else `train`, `experiment` and `hyperopt` are all given, as
     keywords."""
+    from distcore.workflow.arguments import NAMES, check
+
+    check({name: getattr(arguments, name) for name in NAMES})  # before standard input is read
     return {
         "config": config_of(arguments),
         **data_of(arguments),

@@ -9,6 +9,7 @@ told at once, with its line, its path and the nearest right word.
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,11 @@ def document_of(
         return from_mapping(source)
     if isinstance(source, str) and _is_text(source):
         return parse(source)
+    if not isinstance(source, str | os.PathLike):
+        raise UserError(
+            f"The config is {reprlib.repr(source)}. Give the path of a YAML file, YAML text of "
+            "several lines, or a mapping."
+        )
     return read_document(source)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from distcore.workflow.arguments import told
 from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
@@ -113,6 +114,7 @@ class Difference:
             yield FAULT
 
 
+@told
 def diff(one: str | Path, other: str | Path, *, credentials: Any = None) -> Difference:
     """Why two runs differ.
 

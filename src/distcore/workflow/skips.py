@@ -1,4 +1,4 @@
-"""What need not be saved, by the names of the flags, which `skip` of the Python interface has too."""
+"""What need not be saved, by its flags, whose names `skip` of the Python interface takes, too."""
 
 from __future__ import annotations
 

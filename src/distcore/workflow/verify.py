@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distcore.workflow.arguments import told
 from distcore.workflow.difference import Cause, causes_of, first_difference, read_run
 from distcore.workflow.receipt import RECEIPT
 from distcore.workflow.results import DESCRIPTION
@@ -90,6 +91,7 @@ class Verified:
             )
 
 
+@told
 def verify(
     run: str | Path,
     dataset: Any = None,
