@@ -388,23 +388,49 @@ def test_an_evaluation_replaces_another_one_if_asked(
     words += ["--dataset", str(trained / "penguins.csv"), "-l", "error"]
     assert main(words) == 0
     first = {path: path.read_bytes() for path in (tmp_path / "found").iterdir()}
-    for path in (
-        tmp_path / "found" / name for name in ("predictions.parquet", "test_statistics.json")
-    ):
+    said = "{} exists and was left as it is. Give another --output_directory, or --overwrite."
+    predictions = tmp_path / "found" / "predictions.parquet"
+    statistics = tmp_path / "found" / "test_statistics.json"
+    for path in (predictions, statistics):
         path.write_bytes(b"mine")
         assert main(words) == 2
-        assert (
-            f"{path} exists and was left as it is. Give another --output_directory, or --overwrite."
-            in capsys.readouterr().err
-        )
+        assert said.format(predictions) in capsys.readouterr().err
         assert path.read_bytes() == b"mine"
         assert main([*words, "--overwrite"]) == 0
         assert first == {path: path.read_bytes() for path in (tmp_path / "found").iterdir()}
-        path.rename(tmp_path / path.name)  # the other one is enough
-        assert main(words) == 2
-        (tmp_path / path.name).rename(path)
-    (tmp_path / "found" / "test_statistics.json").unlink()
+    predictions.unlink()
+    assert main(words) == 2  # the other one is enough
+    assert said.format(statistics) in capsys.readouterr().err
+    assert not predictions.exists()
+    statistics.unlink()
     assert main([*words, "--skip_save_predictions"]) == 0  # writes over nothing
+
+
+def test_an_evaluation_comes_beside_predictions(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`evaluate` after `predict`, both into the default folder, was refused."""
+    place, few = tmp_path / "results", tmp_path / "few.csv"
+    lines = (trained / "penguins.csv").read_text().splitlines(keepends=True)
+    few.write_text("".join(lines[:50]))
+    assert predict(trained, "--output_directory", str(place)) == 0
+    before = (place / "predictions.parquet").read_bytes()
+    words = ["evaluate", "-m", str(trained / "experiment_run"), "-od", str(place)]
+    words += ["--dataset", str(few)]
+    assert main(words) == 0
+    assert "test_predictions.parquet, because predictions.parquet is" in capsys.readouterr().err
+    own = [place / "test_predictions.parquet", place / "test_statistics.json"]
+    found = {each.name for each in place.iterdir()} - {"digests.json"}
+    assert found == {"predictions.parquet", *(each.name for each in own)}
+    assert pq.read_table(own[0]).num_rows == 49
+    assert main(words) == 2
+    assert f"{own[0]} exists and was left as it is." in capsys.readouterr().err
+    own[0].write_bytes(b"mine")
+    assert main([*words, "--overwrite"]) == 0  # its own, again
+    assert pq.read_table(own[0]).num_rows == 49
+    assert (place / "predictions.parquet").read_bytes() == before
+    own[1].unlink()
+    assert main([*words, "--skip_save_eval_stats"]) == 2  # predictions alone are `predict`'s
 
 
 def test_predictions_do_not_take_the_place_of_their_dataset(

@@ -194,7 +194,8 @@ def evaluate(
             gets the dataset in pieces.
         gpus: See `train`.
         trust: See `load`.
-        output_directory: Where `test_statistics.json` and `predictions.parquet` go.
+        output_directory: Where `test_statistics.json` and `predictions.parquet` go; beside the
+            file of `predict` the latter is `test_predictions.parquet`.
         skip: See `train`.
         view: See `train`.
         credentials: See `load`.

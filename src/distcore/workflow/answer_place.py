@@ -3,6 +3,7 @@ whatever is there."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -22,6 +23,12 @@ OF_A_RUN = (
     *("training_statistics.json", "summary.json", f"{MODEL}/{MODEL_JSON}"),
 )
 """What runs alone write. A run may be told to leave out any of it."""
+
+STATISTICS = "test_statistics.json"
+TEST_PREDICTIONS = "test_predictions.parquet"
+"""An evaluation's predictions, if others are there."""
+
+log = logging.getLogger("distcore")
 
 
 class Place:
@@ -53,6 +60,21 @@ class Place:
         else:
             saved = any(name.startswith(checkpoint) for name in self._names)
         return next(filter(self.has, OF_A_RUN), CHECKPOINTS if saved else None)
+
+
+def predictions_of_evaluation(place: Place, overwrite: bool) -> str:
+    """The file for the predictions of an evaluation that writes its statistics, too: one of its own
+    beside those of `predict`, so that both may stand in one folder."""
+    if place.has(TEST_PREDICTIONS):
+        return TEST_PREDICTIONS
+    if overwrite or not place.has(PREDICTIONS) or place.has(STATISTICS):
+        return PREDICTIONS
+    log.info(
+        "The evaluation's predictions go to %s, because %s is there and stays.",
+        TEST_PREDICTIONS,
+        PREDICTIONS,
+    )
+    return TEST_PREDICTIONS
 
 
 def refuse_to_overwrite(names: Sequence[str], place: Place, command: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow import answer_place, folders, results
+from distcore.workflow.answer_place import STATISTICS
 from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
@@ -53,11 +54,14 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 view=asked.view,
             )
         )
-        path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
         place = answer_place.Place(directory, mirror)
+        path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
+        scored = asked.command == "evaluate" and "skip_save_eval_stats" not in asked.skip
+        if path is not None and scored:
+            path = directory / answer_place.predictions_of_evaluation(place, asked.overwrite)
         written = [] if path is None else [path.name]
-        if asked.command == "evaluate" and "skip_save_eval_stats" not in asked.skip:
-            written.append("test_statistics.json")
+        if scored:
+            written.append(STATISTICS)
         if asked.command == "evaluate" or (path is not None and path.name == PREDICTIONS):
             answer_place.refuse_a_run(place, asked.command)
         if path is not None and isinstance(asked.dataset, str | Path):
@@ -82,8 +86,8 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 )
             rows = results.predictions(path, predictions, session.artifact.features, kept)
             statistics = evaluation.statistics() if evaluation is not None else {}
-            if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
-                results.write_json(directory / "test_statistics.json", statistics)
+            if scored:
+                results.write_json(directory / STATISTICS, statistics)
             if mirror is not None:  # before the pieces are given up
                 mirror.put_files(directory)
         if path is None:
