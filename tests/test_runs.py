@@ -24,6 +24,8 @@ from distcore.config import document_of
 from distcore.config.overrides import override
 from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
+from distcore_core.io.atomic import write_file
+from distcore_data.seals import sealed
 from distcore_report.compare import several, sparks
 from distcore_report.runs import find_runs, trained_seconds
 
@@ -179,6 +181,56 @@ def test_a_search_is_compared_by_its_trials(
     assert "trainer.learning_rate" in out
     assert out.count("finished") >= 2
     assert "extensions" not in out  # each trial's rounds.jsonl, by its whole path
+
+
+def test_trials_are_ranked_by_their_search(tmp_path: Path, capsys: Any) -> None:
+    """Also before the search is over; their trainers keep weights by another metric."""
+    search = tmp_path / "hyperopt_run"
+    section = {
+        "metric": "accuracy",
+        "output_feature": "y",
+        "goal": "maximize",
+        "parameters": {"trainer.learning_rate": {"space": "uniform", "lower": 0, "upper": 1}},
+    }
+    for name, accuracies, losses in (
+        ("0000", [0.5, 0.6], [0.3, 0.2]),
+        ("0001", [0.9, 0.8], [0.9, 0.8]),
+        ("0002", [], []),
+    ):
+        trial = search / "trials" / name
+        trial.mkdir(parents=True)
+        record = {"name": name, "parameters": {}, "raw": {}, "state": "running"}
+        write_file(trial / "trial.json", sealed(record))
+        rounds = [
+            {"split": "validation", "feature": "y", "metric": "loss", "seconds": 1.0}
+            | {"evaluation": at + 1, "best": min(losses[: at + 1]), "best_evaluation": at + 1}
+            | {"metrics": {"validation": {"y": {"accuracy": accuracy, "loss": losses[at]}}}}
+            for at, accuracy in enumerate(accuracies)
+        ]
+        lines = [sealed(each, line=True) for each in rounds]
+        (trial / "training_log.jsonl").write_bytes(b"".join(lines))
+    shown: dict[str, list[Any]] = {}
+    for known in (False, True):
+        if known:
+            write_file(search / "search.json", sealed({"config": {"hyperopt": section}}))
+        assert main(["runs", str(tmp_path), "--json"]) == 0
+        shown = {
+            Path(each["name"]).name: [
+                each["watched"]["metric"],
+                each["best"],
+                each["best_evaluation"],
+            ]
+            for each in json.loads(capsys.readouterr().out)
+        }
+        if not known:
+            assert list(shown) == ["0000", "0001", "0002"]
+    assert list(shown.items()) == [
+        ("0001", ["accuracy", 0.9, 1]),
+        ("0000", ["accuracy", 0.6, 2]),
+        ("0002", ["accuracy", None, None]),
+    ]
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "validation y accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.system

@@ -7,8 +7,9 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
@@ -16,11 +17,16 @@ from distcore_data.seals import read_lines, read_sealed
 from distcore_data.stores.addresses import folder_or_address, is_url
 from distcore_search.vouched import DIGESTS, read_vouched
 
+if TYPE_CHECKING:
+    from distcore_search.objective import Objective
+
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
 SEARCH = "hyperopt_statistics.json"
+BEGUN = "search.json"
+"""What a search was begun with."""
 TRAINING, TEST = "training_statistics.json", "test_statistics.json"
 TRIAL = "trial.json"
-READ = frozenset({DESCRIPTION, LOG, ENDED, SEARCH, TRAINING, TEST, TRIAL, DIGESTS})
+READ = frozenset({DESCRIPTION, LOG, ENDED, SEARCH, BEGUN, TRAINING, TEST, TRIAL, DIGESTS})
 """Files that tell of a run."""
 
 DEPTH = 3
@@ -38,6 +44,7 @@ class Run:
         starts.
     test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
     place: its folder's path or address. begun: seconds since 1970.
+    objective: what its search is after, if it is a trial; score: by that, once it has ended.
     """
 
     name: str
@@ -51,6 +58,8 @@ class Run:
     rows: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     begun: float | None = None
+    objective: Objective | None = None
+    score: float | None = None
 
     @property
     def whole_place(self) -> str:
@@ -64,14 +73,30 @@ class Run:
 
     @property
     def watched(self) -> tuple[str, str, str] | None:
-        """(split, output feature, metric) by which the best round is picked."""
-        last = self.last
+        """(split, output feature, metric) by which the best round is picked: of a trial, its
+        search's, whatever its trainer keeps weights by."""
+        aim, last = self.objective, self.last
+        if aim is not None:
+            return aim.told, aim.feature, aim.metric
         return (last["split"], last["feature"], last["metric"]) if last else None
 
     @property
     def best(self) -> float | None:
         """Its value in the best round."""
-        return self.last.get("best")
+        return self._best[0]
+
+    @property
+    def best_evaluation(self) -> int | None:
+        """Which round that is, counted from 1."""
+        return self._best[1]
+
+    @property
+    def _best(self) -> tuple[float | None, int | None]:
+        if self.objective is None:
+            return self.last.get("best"), self.last.get("best_evaluation")
+        found = [self.objective.of_round(each["metrics"]) for each in self.log]
+        best, place = self.objective.best_of(found)
+        return best, None if place is None else self.log[place]["evaluation"]
 
     @property
     def tested(self) -> float | None:
@@ -88,7 +113,7 @@ class Run:
 
 
 def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
-    """The runs in a folder and in those below it, by name; of a search its trials.
+    """The runs in a folder and in those below it, by name; of a search its trials, best first.
 
     Args:
         place: A path, or an address in a bucket.
@@ -109,7 +134,7 @@ def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
             f"{root}: there is no such folder. Give the folder of runs (default: results), or a "
             "run's."
         )
-    return [read_run(path, root, is_held) for path in sorted(_folders(root, DEPTH))]
+    return list(_runs(root, is_held).values())
 
 
 def _in_bucket(address: str, credentials: Any) -> list[Run]:
@@ -117,11 +142,45 @@ def _in_bucket(address: str, credentials: Any) -> list[Run]:
     from distcore_report.remote_runs import copied
 
     with copied(address, given_credentials(credentials), READ, DEPTH) as (root, held):
-        found = {path: read_run(path, root, held) for path in sorted(_folders(root, DEPTH))}
+        found = _runs(root, held)
         return [
             replace(run, place="/".join([address, *path.relative_to(root).parts]))
             for path, run in found.items()
         ]
+
+
+def _runs(root: Path, held: Callable[[Path], bool]) -> dict[Path, Run]:
+    """{folder: its run}, in the order of `find_runs`."""
+    found: dict[Path, Run] = {}
+    for search, folders in groupby(sorted(_folders(root, DEPTH)), _search_of):
+        aim = _objective_of(search) if search is not None else None
+        runs = {each: replace(read_run(each, root, held), objective=aim) for each in folders}
+        if aim is not None:
+            scored = [
+                {"score": run.best if run.score is None else run.score, "name": run.name, "at": at}
+                for at, run in runs.items()
+            ]
+            runs = {each["at"]: runs[each["at"]] for each in aim.ordered(scored)}
+        found |= runs
+    return found
+
+
+def _search_of(folder: Path) -> Path | None:
+    """The folder of the search that a run is a trial of."""
+    return folder.parent.parent if (folder / TRIAL).exists() else None
+
+
+def _objective_of(search: Path) -> Objective | None:
+    """What a search is after, from what it was begun with; None if that is not there whole."""
+    from distcore_search.objective import Objective  # what help need not wait for
+    from distcore_search.options import Hyperopt
+
+    section = _read(search / BEGUN).get("config", {}).get("hyperopt")
+    try:
+        return Objective.of(Hyperopt.model_validate(section)) if section else None
+    except ValueError as error:  # of another version
+        log.warning("%s: its hyperopt section is not understood: %s", search / BEGUN, error)
+        return None
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
@@ -153,6 +212,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
     state = _state(folder, ended, held)
     rounds = read_lines(folder / LOG)
     name = folder.name if folder == root else str(folder.relative_to(root))
+    record = _read(folder / TRIAL)
     return Run(
         name,
         str(folder),
@@ -163,8 +223,9 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         _read(folder / TEST, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
-        _read(folder / TRIAL).get("parameters", {}),
+        record.get("parameters", {}),
         _begun(folder),
+        score=record.get("score"),
     )
 
 

@@ -61,7 +61,7 @@ def row(run: Run) -> tuple[str, ...]:
         str(last.get("evaluation", "-")),
         " ".join(run.watched[:2]) + " " + run.watched[2] if run.watched else "-",
         shown(run.best),
-        str(last.get("best_evaluation") or "-"),
+        str(run.best_evaluation or "-"),
         shown(run.tested),
     )
 
@@ -78,7 +78,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "evaluations": run.last.get("evaluation", 0),
         "watched": {"split": split, "feature": feature, "metric": metric},
         "best": run.best,
-        "best_evaluation": run.last.get("best_evaluation"),
+        "best_evaluation": run.best_evaluation,
         "test": run.test,
     }
 

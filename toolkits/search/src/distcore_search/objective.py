@@ -37,17 +37,20 @@ class Objective:
     def __str__(self) -> str:
         return f"{self.split} {self.metric} of {self.feature}"
 
+    @property
+    def told(self) -> str:
+        """The split that rounds tell of it."""
+        return "validation" if self.split == "test" else self.split
+
     def of_round(self, metrics: Mapping[str, Any]) -> float | None:
         """The value of a round's {split: {feature: {metric: value}}}; None if it has no finite
         one."""
-        split = "validation" if self.split == "test" else self.split
-        return finite(metrics.get(split, {}).get(self.feature, {}).get(self.metric))
+        return finite(metrics.get(self.told, {}).get(self.feature, {}).get(self.metric))
 
     def of_statistics(self, statistics: JSON) -> tuple[float | None, int | None]:
         """The best value of {split: {feature: {metric: [a value a round]}}}, and the position of
         its round."""
-        split = "validation" if self.split == "test" else self.split
-        values = statistics.get(split, {}).get(self.feature, {}).get(self.metric, [])
+        values = statistics.get(self.told, {}).get(self.feature, {}).get(self.metric, [])
         return self.best_of(values)
 
     def best_of(self, values: Sequence[Any]) -> tuple[float | None, int | None]:
