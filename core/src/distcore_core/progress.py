@@ -19,11 +19,10 @@ Scores = dict[str, Any]
 class Round:
     """An evaluation round. Pickles, and is a line of `training_log.jsonl` (`dataclasses.asdict`).
 
-    evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates of the
-        weights so far.
-    metrics: {split: {output feature: {metric: value or None}}}.
-    split, feature, metric: whose `value` picks the best round; None if this one has no finite
-        value.
+    evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates so far.
+    metrics: {split: {output feature: {metric: value or None}}}. scored: the evaluation that these
+        are of, if not of this one.
+    split, feature, metric: whose `value` (None: not finite) picks the best round.
     best, best_evaluation: the best so far; None before there is one.
     patience_left: so many more without a better one end the training; None: it does not stop early.
     seconds: since training began in this process. unit: what epochs are called.
@@ -43,6 +42,7 @@ class Round:
     patience_left: int | None
     seconds: float
     unit: str = "epoch"
+    scored: int | None = None
 
 
 class Stage(NamedTuple):

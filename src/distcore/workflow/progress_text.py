@@ -64,6 +64,8 @@ def round_line(found: Round) -> str:
     where = f"{found.unit} {_count(found.epoch)}/{_count(found.epochs)}"
     if found.evaluation != found.epoch:
         where = f"evaluation {found.evaluation}, {where}"
+    if found.scored is not None:
+        where = f"{where}, scores of {found.scored}"
     splits = [
         f"{'train' if split == 'training' else split} {shown}"
         for split, outputs in found.metrics.items()

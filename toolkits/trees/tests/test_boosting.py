@@ -109,6 +109,10 @@ def test_the_lines_are_printed_while_it_trains(trainer, tmp_path, capsys):
     assert "   validation loss " in said
     assert "stopped early at round " in said
     assert "; best was " in said
+    *_, before, last = re.findall(r"(?m)^round (\d+)/400(.*)", said)
+    assert ", scores of " not in before[1]
+    kept = int(last[0]) - 20  # the default patience
+    assert re.search(rf"^, scores of {kept}   train loss .*   best 0\.\d+ at {kept}, ", last[1])
 
 
 def test_between_two_lines_it_is_told_how_far_it_is(tmp_path, capsys, monkeypatch):

@@ -131,14 +131,16 @@ class Boosting:
         early = self.validates and self.options.early_stopping_rounds and found.best
         return found.best if early else found.rounds
 
-    def tell(self, metrics: Mapping[str, JSON]) -> str:
-        """Add an evaluation to the curves, and tell of it. Why a listener asks to end, or ""."""
+    def tell(self, metrics: Mapping[str, JSON], of: int | None = None) -> str:
+        """Add an evaluation to the curves, and tell of it. Why a listener asks to end, or "".
+
+        of: the round that the metrics are of, if not the last."""
         for split, outputs in metrics.items():
             for output, found in outputs.items():
                 curves = self.statistics.setdefault(split, {}).setdefault(output, {})
                 for name, value in found.items():
                     curves.setdefault(name, []).append(value)
-        self.progress.tell(self._round(metrics))
+        self.progress.tell(self._round(metrics, of))
         return self.job.tell_epoch(epoch=self.rounds, step=self.rounds, metrics=metrics)
 
     def metrics(self, outputs: Callable[[Growing, Part], NDArray[np.float32]]) -> dict[str, JSON]:
@@ -209,7 +211,7 @@ class Boosting:
             return ""
         return f"best validation {lead.watched} {lead.standing.value:.4f} at {lead.standing.best}"
 
-    def _round(self, metrics: Mapping[str, JSON]) -> Round:
+    def _round(self, metrics: Mapping[str, JSON], of: int | None) -> Round:
         standing, name, watched = self.lead.standing, self.lead.feature.name, self.lead.watched
         split = "validation" if self.validates else "training"
         value = metrics[split].get(name, {}).get(watched)
@@ -231,6 +233,7 @@ class Boosting:
             patience_left=max(0, patience - (self.rounds - standing.best)) if patience else None,
             seconds=round(time.monotonic() - self.progress.started, 3),
             unit=UNIT,
+            scored=of,
         )
 
 

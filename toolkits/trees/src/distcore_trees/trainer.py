@@ -223,7 +223,8 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         def outputs(each: Growing, part: Part) -> NDArray[np.float32]:
             return saved[forests.index(each)].outputs(each.rows[part].inputs)
 
-        boosting.tell(boosting.metrics(outputs))
+        kept = boosting.kept(boosting.lead)
+        boosting.tell(boosting.metrics(outputs), None if kept == boosting.rounds else kept)
 
     def _best(self, boosting: Boosting) -> JSON:
         """What the model's evaluation is, for the result: `contracts.TrainResult.best`."""
