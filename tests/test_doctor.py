@@ -3,6 +3,8 @@ nothing."""
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -158,6 +160,7 @@ def test_it_says_what_was_not_compiled_and_what_is_done_without_it(monkeypatch):
     assert {each.found for each in told().values()} == {"built"}
     for module, _ in doctor.COMPILED.values():
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(doctor, "_source_of", lambda module: None)  # as in a wheel
     found = told()
     assert len(found) == len(doctor.COMPILED)
     for what, (_, without) in doctor.COMPILED.items():
@@ -165,3 +168,33 @@ def test_it_says_what_was_not_compiled_and_what_is_done_without_it(monkeypatch):
         assert check.well
         assert "no C compiler was there" in check.found
         assert check.found.endswith(without)
+
+
+def test_in_a_tree_that_was_never_built_it_says_what_builds_it(tmp_path):
+    toolkits = Path(__file__).parent.parent / "toolkits"
+    for name in ("data", "torch"):
+        left_out = shutil.ignore_patterns("*.so", "build", "tests", "__pycache__")
+        shutil.copytree(toolkits / name, tmp_path / name, ignore=left_out)
+    paths = [str(tmp_path / name / "src") for name in ("data", "torch")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
+    }
+    program = "from distcore.workflow import doctor\nfor each in doctor._libraries(): print(*each)"
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    command = f"{sys.executable} setup.py -q build_ext --inplace"
+    for what, (module, without) in doctor.COMPILED.items():
+        source = tmp_path / ("data" if module.startswith("distcore_data") else "torch")
+        told = f"not built in this source tree; {without}. Build it with: cd {source} && {command}"
+        assert f"compiled {what} True {told}\n" in said
+
+
+def test_what_is_built_and_cannot_be_loaded_is_told_with_its_error(tmp_path, monkeypatch):
+    package = tmp_path / "broken"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "_part.so").write_bytes(b"of another machine")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert doctor._compiled("broken._part", "slowly").startswith("it cannot be loaded (")

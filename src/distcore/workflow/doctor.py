@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from distcore.workflow import ports
@@ -50,6 +51,10 @@ COMPILED = {
     "rows of batches": (
         "distcore_torch._gather",
         "Arrow and numpy pack and gather them, more slowly",
+    ),
+    "layers by oneDNN": (
+        "distcore_torch._products",
+        "torch computes gradients of weights, more slowly",
     ),
     "sums of exact training": (
         "distcore_torch.training._sums",
@@ -108,12 +113,35 @@ def _libraries() -> Iterator[Check]:
         yield Check("library", name, numbers >= least, version + wanted)
 
     for what, (module, without) in COMPILED.items():
-        try:
-            importlib.import_module(module)
-            told = "built"
-        except ImportError:
-            told = f"not built: no C compiler was there at installation; {without}"
-        yield Check("distcore", f"compiled {what}", True, told)
+        yield Check("distcore", f"compiled {what}", True, _compiled(module, without))
+
+
+def _compiled(module: str, without: str) -> str:
+    """Whether a compiled module can be used, and what to do if not."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError) or error.name != module:
+            return f"it cannot be loaded ({error}); {without}"
+        source = _source_of(module)
+        if source is None:
+            return f"not built: no C compiler was there at installation; {without}"
+        return (
+            f"not built in this source tree; {without}. Build it with: cd {source} && "
+            f"{sys.executable} setup.py -q build_ext --inplace"
+        )
+    return "built"
+
+
+def _source_of(module: str) -> Path | None:
+    """The folder with the setup.py that builds a module; None if it was installed from a wheel."""
+    package, _, name = module.rpartition(".")
+    for place in importlib.import_module(package).__path__:
+        if Path(place, f"{name}.c").exists():
+            return next(
+                (each for each in Path(place).parents if (each / "setup.py").exists()), None
+            )
+    return None
 
 
 def _listening() -> Iterator[Check]:
