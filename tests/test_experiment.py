@@ -459,6 +459,37 @@ def test_a_password_in_the_url_of_the_data_is_said_nowhere(place):
     assert CANARY not in done.out + done.err
 
 
+# ------------------------------------------------------------------ a run that is gone on with
+
+
+def test_what_told_of_the_model_before_goes_with_it(place):
+    """`train` makes no scores of the test split: those of the former model would be told as its
+    successor's, by `runs`, `compare` and the report."""
+    place.good("experiment")
+    before = read(place.results, "test_statistics.json")
+    again = ("train", "--model_resume_path", place.results, "--config", place.folder / place.config)
+    place.good(*again)
+    assert read(place.results, "test_statistics.json") == before, "the model is the same"
+    assert (place.results / "predictions.parquet").exists()
+    done = place.good(*again, "--set", "trainer.epochs=3", "--skip_save_report")
+    assert not {
+        *("test_statistics.json", "test_diagnostics.json", "predictions.parquet"),
+        *("report.html", "summary.json"),
+    } & names(place.results)
+    assert "told of the model before: predictions.parquet, report.html, summary" in done.err
+    assert main(["verify", str(place.results)]) == 0
+
+
+def test_an_experiment_that_is_gone_on_with_tells_of_its_own_model(place):
+    place.good("experiment")
+    before = read(place.results, "test_statistics.json")
+    again = ("--model_resume_path", place.results, "--config", place.folder / place.config)
+    place.good("experiment", *again, "--set", "trainer.epochs=3", "--skip_save_predictions")
+    assert read(place.results, "test_statistics.json") != before
+    assert "predictions.parquet" not in names(place.results)
+    assert "report.html" in names(place.results)
+
+
 # ------------------------------------------------------------------ who listens
 
 LISTENER = """

@@ -430,6 +430,22 @@ def test_a_checkpoint_that_cannot_be_put_ends_the_run_and_the_ones_before_stay(p
     assert bits(objects(client)) == bits(folder(place.folder / "results/experiment_here"))
 
 
+def test_what_told_of_the_model_before_goes_with_it(place, bucket):
+    _, client = bucket
+    place.good("experiment", "--output_directory", RESULTS)
+    assert objects(client).keys() >= {"test_statistics.json", "predictions.parquet"}
+    again = (
+        "--model_resume_path",
+        f"{RESULTS}/experiment_run",
+        "--config",
+        place.folder / place.config,
+    )
+    place.good("train", *again, "--set", "trainer.epochs=5")
+    left = objects(client).keys()
+    assert not {"test_statistics.json", "test_diagnostics.json", "predictions.parquet"} & left
+    assert {"summary.json", "report.html"} <= left
+
+
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(place, bucket):
     _, client = bucket
     place.good("train", "--output_directory", RESULTS)

@@ -137,7 +137,7 @@ def run_folder(
 def _fresh(place: Path, asked: TrainRequest) -> Iterator[Path]:
     """A new run's folder. A launcher's ranks but the first leave no results, and work where nobody
     sees it: if each had a folder there, chance would decide which one the results come into."""
-    if _is_other_rank():
+    if is_other_rank():
         with temporary_folder("rank") as folder:
             yield folder
     else:
@@ -208,7 +208,8 @@ def _holds_nothing(folder: Path) -> bool:
         return False
 
 
-def _is_other_rank() -> bool:
+def is_other_rank() -> bool:
+    """Whether a launcher started this process as a rank but the first, which leaves no results."""
     from distcore_torch.training.trainer import launched_rank
 
     rank = launched_rank()
@@ -221,7 +222,7 @@ def alone_in(directory: Path) -> Iterator[None]:
     saves.
 
     Raises UserError if another one does."""
-    if _is_other_rank():  # rank 0, another process, holds it for all of them
+    if is_other_rank():  # rank 0, another process, holds it for all of them
         yield
         return
     with folder_if_free(directory) as free:

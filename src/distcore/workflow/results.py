@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.workflow.summary import NAME as SUMMARY
 from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
@@ -37,6 +39,11 @@ REPORT = "report.html"
 SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
 """Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest
 of themselves."""
+
+OF_THE_MODEL = (PREDICTIONS, "test_statistics.json", "test_diagnostics.json", SUMMARY, REPORT)
+"""Files that tell of the model beside them."""
+
+log = logging.getLogger("distcore")
 
 CHANGED = (
     "Take it from a backup, or give the config that the run was begun with (--config): "
@@ -167,6 +174,37 @@ def written_report(session: Session, skip: Collection[str]) -> Path | None:
     """The report, if this run wrote one; a resumed run that skips it has an older one."""
     path = _directory(session) / REPORT
     return path if "skip_save_report" not in skip and path.exists() else None
+
+
+def model_told(session: Session) -> bytes | None:
+    """model.json of the model that lies in the experiment's folder now; None: there is none."""
+    from distcore_data.artifact import NAME
+
+    try:
+        if session.mirror is not None:
+            return session.mirror.store.read(f"{MODEL}/{NAME}")
+        return read_bounded(_directory(session) / MODEL / NAME)
+    except FileNotFoundError:
+        return None
+
+
+def remove_what_told_of(former: bytes | None, session: Session) -> None:
+    """Remove scores and predictions of a model that another one has taken the place of: a run that
+    is gone on with need not make them anew, and they would be taken for those of its model.
+
+    former: `model_told` before."""
+    if model_told(session) == former:
+        return
+    directory, there = _directory(session), set()
+    if session.mirror is not None:
+        there = session.mirror.store.list().keys() & set(OF_THE_MODEL)
+        session.mirror.store.delete(sorted(there))
+    for name in OF_THE_MODEL:
+        if (directory / name).exists():
+            (directory / name).unlink()
+            there.add(name)
+    if there:
+        log.info("Removed, because they told of the model before: %s", ", ".join(sorted(there)))
 
 
 def remove_model(session: Session, model: Path) -> None:

@@ -77,8 +77,11 @@ def _train_and_save(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
         receipt.write(session, description, cache, skip)
+    former = results.model_told(session) if resuming else None
     trained = fit(session, cache, start, resuming, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
+        if not folders.is_other_rank():  # rank 0 may be as far as to write what this would remove
+            results.remove_what_told_of(former, session)
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
