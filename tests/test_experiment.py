@@ -459,6 +459,23 @@ def test_a_password_in_the_url_of_the_data_is_said_nowhere(place):
     assert CANARY not in done.out + done.err
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.8, 1.0])
+def test_the_confusion_matrix_counts_what_is_predicted(place, frame, threshold):
+    """A binary output's threshold holds for the report as for metrics and predictions."""
+    output = {"name": "bought", "type": "binary", "threshold": threshold}
+    outcome = distcore.experiment(
+        {**CONFIG, "output_features": [output]}, frame, output_directory=place.folder / "out"
+    )
+    drawn = read(outcome.directory, "test_diagnostics.json")["bought"]
+    (right_no, false_yes), (false_no, right_yes) = drawn["confusion"]
+    told = pq.read_table(outcome.predictions)["bought_predictions"].to_pylist()
+    assert false_yes + right_yes == sum(drawn["labels"].index(str(each)) for each in told)
+    rows = right_no + false_yes + false_no + right_yes
+    found = outcome.test_statistics["bought"]
+    assert found["accuracy"] == pytest.approx((right_no + right_yes) / rows)
+    assert found["recall"] == pytest.approx(right_yes / (false_no + right_yes))
+
+
 # ------------------------------------------------------------------ a run that is gone on with
 
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.contracts import JSON
-from distcore_data.arrow import to_numpy
+from distcore_data.arrow import flags, to_numpy
 from distcore_data.encoding.exactsum import exact_sum
 
 if TYPE_CHECKING:
@@ -51,17 +52,20 @@ class Classes:
         self.others: list[NDArray[np.float64]] = []
         self.thresholds = np.zeros((2, THRESHOLDS), np.int64)
 
-    def update(self, output: NDArray[np.float32], target: NDArray[np.int64]) -> None:
-        """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes
-        [B]."""
+    def update(
+        self,
+        output: NDArray[np.float32],
+        target: NDArray[np.int64],
+        predicted: NDArray[np.integer[Any]],
+    ) -> None:
+        """output: probabilities [B] of the second of two classes, or [B, classes]. target,
+        predicted: codes [B]."""
         if output.ndim == 1:
-            predicted = (output >= 0.5).astype(np.int64)
             confidence, right = output, target.astype(bool)
             score = np.minimum((output * THRESHOLDS).astype(np.int64), THRESHOLDS - 1)
             flat = np.bincount(right * THRESHOLDS + score, minlength=2 * THRESHOLDS)
             self.thresholds += flat.reshape(2, THRESHOLDS)
         else:
-            predicted = output.argmax(1)
             confidence = output.max(1)
             right = predicted == target
         size = len(self.labels)
@@ -165,9 +169,20 @@ class Diagnostics:
             output, target = np.asarray(outputs[name]), np.asarray(batch[name])
             if isinstance(drawing, Classes):
                 known = target >= 0
-                drawing.update(output[known], target[known].astype(np.int64))
+                output = output[known]
+                drawing.update(output, target[known].astype(np.int64), self._told(name, output))
             else:
                 drawing.update(self._decoded(name, output), self._decoded(name, target))
+
+    def _told(self, name: str, output: NDArray[Any]) -> NDArray[np.integer[Any]]:
+        """The codes [B] of the classes that are predicted. Of two classes the feature says from
+        which probability on it is the second, as a certain row is."""
+        if output.ndim > 1:
+            return output.argmax(1)
+        with_certain = np.append(output, output.dtype.type(1))
+        predictions = self.networks[name].predictions(with_certain, self.features.metadata[name])
+        column = predictions.column(f"{name}_predictions")
+        return flags(pc.equal(column, column[len(output)]))[:-1].astype(np.int8)
 
     def _decoded(self, name: str, codes: NDArray[Any]) -> NDArray[np.float64]:
         """Codes of an output without classes [B] as its predictions are told; as they are, if

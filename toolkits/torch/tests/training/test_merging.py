@@ -89,13 +89,14 @@ def test_drawings_of_pieces_are_those_of_the_whole():
     rng = np.random.default_rng(1)
     probability, truth = rng.random(5_000, np.float32), rng.integers(0, 2, 5_000)
     whole, edges = Classes(["no", "yes"]), [0, 7, 2_000, 2_000, 5_000]
-    whole.update(probability, truth)
+    told = (probability >= 0.3).astype(np.int8)
+    whole.update(probability, truth, told)
     results = []
     for cuts in (list(itertools.pairwise(edges)), list(itertools.pairwise(edges))[::-1]):
         joined = Classes(["no", "yes"])
         for start, stop in cuts:
             part = Classes(["no", "yes"])
-            part.update(probability[start:stop], truth[start:stop])
+            part.update(probability[start:stop], truth[start:stop], told[start:stop])
             joined.add(part.state())
         results.append(joined.as_json())
     assert results[0] == results[1]
