@@ -180,9 +180,9 @@ class Place:
 
     def beside(self, site: Path, *words: object, code: int = 0, **environment: str) -> str:
         """What a command says that also sees the distributions in the folder `site`."""
-        done = self.finish(
-            self.python("-m", "distcore", *map(str, words), PYTHONPATH=str(site), **environment)
-        )
+        given = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(given)
+        done = self.finish(self.python("-m", "distcore", *map(str, words), **environment))
         assert done.code == code, done.out + done.err
         return done.out + done.err
 

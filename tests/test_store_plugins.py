@@ -23,7 +23,7 @@ class Rows:
 
     def __init__(self, url):
         self.url = url
-        name, _, self.folder = url.partition("://")[2].rstrip("/").partition("/")
+        name, _, self.folder = url.partition("://")[2].strip("/").partition("/")
         self.database = os.path.join(os.environ["DATABASES"], name)
         self.ask("create table if not exists objects (name text primary key, content blob, modified real)")
 
@@ -77,7 +77,7 @@ class Rows:
 
 @hookimpl
 def distcore_make_member(kind, name, context):
-    if (kind, name) == ("stores", "sqlite"):
+    if kind == "stores" and name in ("sqlite", "sqlite_file"):
         return Rows(context["place"])
 '''
 
@@ -119,6 +119,18 @@ def test_a_scheme_that_nobody_offers_names_those_that_are_installed(place, run):
     assert "sqlight:// is no store" in said
     assert "one of s3://, gs://, abfs://, file://, memory://, sqlite://." in said
     assert "sqlight:// is no store" in run(*words, code=2)
+
+
+@pytest.mark.parametrize("address", ["sqlite:///one/cache", "sqlite_file:///one/cache"])
+def test_an_address_without_a_bucket_is_its_store_s_own(
+    place, run, distribution, tmp_path, address
+):
+    """As that of a file is: the part before the first slash is empty. The scheme is the plugin's
+    name, also one with a `_`, which was taken for a folder."""
+    distribution(tmp_path / "site", "more-rows", STORE, kind="stores", entry="sqlite_file")
+    run("cache", "list", "--cache_dir", address)
+    assert (tmp_path / "one").is_file()
+    assert not list(place.folder.glob("sqlite*"))
 
 
 def test_two_stores_of_one_scheme_are_refused_by_both_names(place, run, distribution, tmp_path):

@@ -47,7 +47,7 @@ SECTIONS = (
     ),
     *("plugins", "extensions", "random_seed", "hyperopt", "model_type", "ludwig_version"),
 )
-PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
+PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+._-]*://[^/@\s:]*:[^/@\s]+@")
 
 
 def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:

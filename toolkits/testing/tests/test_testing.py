@@ -35,6 +35,22 @@ def test_a_failing_suite_shows_the_values(tmp_path):
     assert "assert 'local' == 'other'" in said, said
 
 
+def test_a_store_s_suite_whose_addresses_are_another_store_s_fails(tmp_path):
+    """It tried a folder of this machine, and all of it passed."""
+    (tmp_path / "test_it.py").write_text(
+        "from distcore_testing import StoreSuite\n"
+        "\n"
+        "class TestIt(StoreSuite):\n"
+        "    name = 'memory'\n"
+        "    def address(self, folder):\n"
+        "        return str(folder / 'store')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "lead_to_it"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    assert "is of the store 'file'" in done.stdout, done.stdout
+
+
 def test_every_module_of_the_kit_shows_the_values(tmp_path):
     """Those that suites inherit from and ask, too; and naming a second suite warns of nothing."""
     (tmp_path / "test_it.py").write_text(

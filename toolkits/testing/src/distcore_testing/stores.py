@@ -13,6 +13,7 @@ import pytest
 
 from distcore_core.contracts import Credentials
 from distcore_data.stores import open_store
+from distcore_data.stores.addresses import SCHEMES, store_kind
 from distcore_data.stores.store import SMALL, Stat, Store
 
 CANARY = "canary-secret-0815"
@@ -42,6 +43,12 @@ class StoreSuite:
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
         return self.open(self.address(tmp_path))
+
+    def test_its_addresses_lead_to_it(self, tmp_path: Path) -> None:
+        """A folder, or another's store, would pass all of this in its place."""
+        address = self.address(tmp_path)
+        found = store_kind(address)
+        assert found == SCHEMES.get(self.name, self.name), f"{address} is of the store {found!r}"
 
     # -------------------------------------------------------------- one object
 

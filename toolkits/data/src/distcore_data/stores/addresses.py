@@ -10,9 +10,10 @@ from pathlib import Path
 
 from distcore_core.errors import UserError
 
-SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.:-]*)://")
+SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+._:-]*)://")
+"""Of a plugin's name too, which may hold a `_`."""
 
-FOLDER_LIKE_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/")
+FOLDER_LIKE_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+._-]+:/")
 """An address, also one that went through a `Path` and lost a slash."""
 
 SCHEMES: Mapping[str, str] = {
@@ -72,7 +73,7 @@ def store_kind(place: str | os.PathLike[str]) -> str:
             f"{scheme}://{rest} names another machine, {parts[0]}. Give file:/// and the whole "
             "path, or a plain path."
         )
-    if kind not in ("file", "memory") and not parts[0]:
+    if kind in PACKAGES and not parts[0]:  # a plugin's place may be a path, such as that of a file
         raise UserError(
             f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder."
         )
