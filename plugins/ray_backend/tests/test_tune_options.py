@@ -8,11 +8,21 @@ from distcore.search.section import check_candidates, read_section
 from distcore_core.contracts import EXECUTOR
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
+from distcore_ray.tune import _callback
 
 
 def test_hyperband_which_pauses_trials_is_refused():
     with pytest.raises(ConfigError, match=r"hyperband pauses.*async_hyperband"):
         Plugins().make(EXECUTOR, "ray", {"scheduler": {"type": "hyperband"}})
+
+
+def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():
+    """A session holds what no pickle takes: every search by `ray` ended in a TypeError."""
+    from ray import cloudpickle
+
+    plugins = Plugins()
+    saved = cloudpickle.dumps(_callback(lambda config, failed: plugins.names("executors")))
+    assert b"distcore" not in saved
 
 
 # Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and

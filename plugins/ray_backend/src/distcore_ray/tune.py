@@ -199,7 +199,11 @@ def _callback(settle: Callable[[Mapping[str, Any], str | None], None]) -> Any:
     from ray.tune import Callback
 
     class Settled(Callback):
-        """Hears from Tune of every trial that ended."""
+        """Hears from Tune of every trial that ended. Tune saves its callbacks to go on with them,
+        which is not how a search goes on here, and whoever is told holds what no pickle takes."""
+
+        def __reduce__(self) -> Any:
+            return Callback, ()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             settle(trial.config, None)
