@@ -167,6 +167,27 @@ def test_words_without_options(place: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_a_model_and_its_rows_without_options(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `train` takes its config and rows; `init` its rows, and `verify` where they are now."""
+    assert main(["train", "config.yaml", "penguins.csv", "--set", "trainer.epochs=1"]) == 0
+    run = "results/experiment_run"
+    assert main(["predict", run, "penguins.csv", "-od", "predicted"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "--dataset", "penguins.csv", run]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["OUTPUT", "METRIC", "SCORE"]
+    assert main(["init", "penguins.csv", "--target", "species"]) == 0
+    assert main(["verify", run, "penguins.csv"]) == 0
+    assert "'more.csv' is one word too many" in refused(
+        capsys, "predict", run, "penguins.csv", "more.csv"
+    )
+    assert main(["evaluate"]) == 2
+    said = capsys.readouterr().err
+    assert "No model (--model_path) and no dataset (--dataset) was given" in said
+    assert "`distcore evaluate results/experiment_run new.csv`" in said
+
+
 def test_a_mistyped_config_is_told_with_the_nearest(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,9 +47,8 @@ def model(parser: argparse.ArgumentParser) -> None:
         group,
         "model_path",
         "-m",
-        required=True,
         metavar="DIR",
-        help="the model folder, or the experiment's folder",
+        help="the model folder, or the experiment's folder; --model_path may be left out",
     )
     flags.flag(group, "trust", action="store_true", help="run the model's own class and extensions")
     flags.flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
@@ -78,7 +77,7 @@ def model(parser: argparse.ArgumentParser) -> None:
     )
     flags.profile(parser)
     data = parser.add_argument_group("data")
-    flags.flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
+    flags.flag(data, "dataset", metavar="PATH", help="the rows to read; --dataset may be left out")
     flags.flag(
         data,
         "data_format",
@@ -112,8 +111,7 @@ def predict(parser: argparse.ArgumentParser) -> None:
     flags.skip(parser, ["skip_save_predictions", "skip_save_log"])
     flags.examples(
         parser,
-        "predict --model_path results/experiment_run --dataset new.csv --output_file "
-        "new_predictions.csv --keep id",
+        "predict results/experiment_run new.csv --output_file new_predictions.csv --keep id",
         "grep -v test new.csv | distcore predict -m results/experiment_run --dataset -",
     )
 
@@ -124,7 +122,7 @@ def evaluate(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("results")
     flags.flag(group, "overwrite", action="store_true", help="replace results that are there")
     flags.skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
-    flags.examples(parser, "evaluate --model_path results/experiment_run --dataset test.csv")
+    flags.examples(parser, "evaluate results/experiment_run test.csv")
 
 
 def preprocess(parser: argparse.ArgumentParser) -> None:
@@ -195,7 +193,7 @@ def init(parser: argparse.ArgumentParser) -> None:
     )
     flags.examples(
         parser,
-        "init --dataset data.csv --target price --output config.yaml",
+        "init data.csv --target price --output config.yaml",
         "init --training_set train.csv --test_set test.csv --target price --model trees",
     )
 

@@ -30,6 +30,9 @@ from distcore.cli.commands import (
 if TYPE_CHECKING:
     from distcore_core.contracts import Command
 
+DATA = ("dataset", "training_set", "validation_set", "test_set")
+"""Options that name rows, one of which a word without an option may stand for."""
+
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
     """Run one command; returns the exit code. to_the_end: nothing but the end of this process
@@ -164,22 +167,24 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
-    """The words without those that `distcore train config.yaml data.csv` names without an option,
-    which go into what was parsed: a config, then a dataset."""
-    if any(word.startswith("-") and word != "-" for word in words) or not hasattr(
-        parsed, "config_str"
-    ):
+    """The words without those that `distcore train config.yaml data.csv` and `distcore predict
+    results/experiment_run new.csv` name without an option, which go into what was parsed: a config
+    or a model, then a dataset."""
+    if any(word.startswith("-") and word != "-" for word in words):
         return words
-    left = list(words)
+    left, options = list(words), vars(parsed)
     if (
         left
+        and "config_str" in options
         and not parsed.config
         and not parsed.config_str
         and left[0].endswith((".yaml", ".yml", ".json"))
     ):
         parsed.config = left.pop(0)
-    given = [parsed.dataset, parsed.training_set, parsed.validation_set, parsed.test_set]
-    if left and not any(given):
+    if left and options.get("model_path", "") is None:
+        parsed.model_path = left.pop(0)
+    given = [options.get(name) for name in DATA]
+    if left and "dataset" in options and not any(given):
         parsed.dataset = left.pop(0)
     return left
 

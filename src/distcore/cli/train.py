@@ -16,6 +16,7 @@ from distcore.cli.arguments import (
     skips_of,
 )
 from distcore.workflow.profile import profiled
+from distcore_core.errors import UserError
 
 log = logging.getLogger("distcore")
 
@@ -59,9 +60,9 @@ def evaluate(arguments: Namespace) -> int:
         from distcore import interface
 
         statistics = interface.evaluate(
-            **_model(arguments), overwrite=arguments.overwrite, skip=skips_of(arguments)
+            **_model(arguments, "evaluate"), overwrite=arguments.overwrite, skip=skips_of(arguments)
         )
-    print_scores(statistics)
+    print_scores(statistics, last="SCORE")
     return 0
 
 
@@ -71,7 +72,7 @@ def predict(arguments: Namespace) -> int:
         from distcore import interface
 
         asked = {name: getattr(arguments, name) for name in ("output_file", "keep", "overwrite")}
-        path = interface.predict(**_model(arguments), **asked, skip=skips_of(arguments))
+        path = interface.predict(**_model(arguments, "predict"), **asked, skip=skips_of(arguments))
     print(path if path is not None else "Predictions were computed and, as asked, not saved.")
     return 0
 
@@ -93,8 +94,17 @@ def _fit(arguments: Namespace, command: str) -> int:
     return 0
 
 
-def _model(arguments: Namespace) -> dict[str, Any]:
-    """Arguments of `interface.predict` and `interface.evaluate`."""
+def _model(arguments: Namespace, command: str) -> dict[str, Any]:
+    """Arguments of `interface.predict` and `interface.evaluate`.
+
+    Raises UserError if no model or no dataset is given."""
+    needed = {"model_path": "model (--model_path)", "dataset": "dataset (--dataset)"}
+    missing = [what for name, what in needed.items() if getattr(arguments, name) is None]
+    if missing:
+        raise UserError(
+            f"No {' and no '.join(missing)} was given. Write `distcore {command} MODEL DATASET`, "
+            f"such as `distcore {command} results/experiment_run new.csv`."
+        )
     set_up_logging(arguments.logging_level)
     where = ("model_path", "data_format", "output_directory", "credentials")
     names = (*where, "batch_size", "backend", "gpus", "trust")
@@ -102,12 +112,15 @@ def _model(arguments: Namespace) -> dict[str, Any]:
     return {**given, "dataset": dataset_of(arguments), "view": shown(arguments.logging_level)}
 
 
-def print_scores(statistics: dict[str, Any], splits: dict[str, Any] | None = None) -> None:
+def print_scores(
+    statistics: dict[str, Any], splits: dict[str, Any] | None = None, last: str = "TEST"
+) -> None:
     """One line a metric: output feature, metric, and the numbers.
 
     Args:
-        statistics: {output feature: {metric: number}} of the test split.
+        statistics: {output feature: {metric: number}} of the test split, or of a whole dataset.
         splits: {output feature: {metric: {split: number}}} of the others.
+        last: What stands above those of `statistics`.
     """
     from distcore.workflow.table import table
 
@@ -125,7 +138,7 @@ def print_scores(statistics: dict[str, Any], splits: dict[str, Any] | None = Non
                 others = known.get(output, {}).get(metric, {})
                 numbers = [others.get(split) for split in beside]
                 rows.append((output, metric, *map(_number, [*numbers, value])))
-    print(table([("OUTPUT", "METRIC", *map(str.upper, beside), "TEST"), *rows]))
+    print(table([("OUTPUT", "METRIC", *map(str.upper, beside), last), *rows]))
 
 
 def _number(value: float | None) -> str:
