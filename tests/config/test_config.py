@@ -541,7 +541,11 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
             "output_features: [{name: t, type: binary}]\n",
             "should be text, not a list",
         ),
-        (SMALL + "model_type: gbm\n", "line 7: model_type: model_type gbm was removed from Ludwig"),
+        (
+            SMALL + "model_type: gbm\n",
+            "line 7: model_type: model_type gbm was removed from Ludwig; leave it out, and name "
+            "lightgbm in backend.trainer.type",
+        ),
         (
             SMALL + "model_type: llm\nbase_model: x\n",
             "line 7: model_type: model_type 'llm' is not carried out here",
@@ -638,6 +642,20 @@ def feature(more: str) -> str:
         (
             feature("number, unknown: 1"),
             "line 2: input_features[0].unknown: unknown option 'unknown'",
+        ),
+        (
+            feature("number, normalization: zscore"),
+            "line 2: input_features[0].normalization: unknown option 'normalization' here; it "
+            "belongs into `preprocessing`: write preprocessing: {normalization: …}",
+        ),
+        (
+            feature("number").replace("binary}", "category, class_weights: {x: 2}}"),
+            "output_features[0].class_weights: unknown option 'class_weights' here; it belongs "
+            "into `loss`",
+        ),
+        (
+            SMALL + "trainer: {amsgrad: true}\n",
+            "line 7: trainer.amsgrad: unknown option 'amsgrad' here; it belongs into `optimizer`",
         ),
         (feature("text, encoder: bert"), "line 2: input_features[0].encoder"),
         (

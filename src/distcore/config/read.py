@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from distcore.config.mistakes import mistakes_in
 from distcore.config.read_features import read_features
 from distcore.config.run_config import (
     BACKEND_OPTIONS,
@@ -22,7 +23,7 @@ from distcore.config.run_config import (
 )
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
-from distcore_core.config.issues import problems_of, unknown_option
+from distcore_core.config.issues import unknown_option
 from distcore_core.contracts import JSON, SECTION
 from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
@@ -114,7 +115,7 @@ class Reader(DocumentUnderWay):
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            for problem in problems_of(error, model, values):
+            for problem in mistakes_in(error, model, values):
                 self.wrong((name, *problem.path), problem.message)
             model = self.plugins.make(SECTION, name, given={}, plugins=self.plugins)
             return model.model_validate({})
@@ -135,10 +136,11 @@ class Reader(DocumentUnderWay):
         kind = self.values.get("model_type")
         if kind == "gbm":
             message = (
-                "model_type gbm was removed from Ludwig; install a plugin that offers a "
-                "gradient-boosting trainer, "
+                "model_type gbm was removed from Ludwig; leave it out, and name lightgbm in "
+                "backend.trainer.type, with LightGBM's options beside it (pip install "
+                "distcore-lightgbm; `distcore init --model trees` writes such a config)"
             )
-            self.wrong(("model_type",), message + "and name it in backend.trainer.type")
+            self.wrong(("model_type",), message)
         elif kind not in (None, "ecd"):
             self.wrong(
                 ("model_type",),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from distcore.config.mistakes import mistakes_in
 from distcore.config.run_config import BACKEND_OPTIONS, JSON, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
-from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
+from distcore_core.config.issues import fields_at, nearest, unknown_option
 from distcore_core.contracts import SECTION
 from distcore_core.errors import ConfigIssue, PluginNotFound
 
@@ -131,7 +132,7 @@ class Resolver:
         try:
             validated = model.model_validate(options)
         except ValidationError as error:
-            for problem in problems_of(error, model, options):
+            for problem in mistakes_in(error, model, options):
                 self._wrong((*path, *problem.path), problem.message)
             return options
         # Only what was set: a model may tell "not given" from "given as the default", and it

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import ValidationError
 
 from distcore.config import RunConfig, load_config, resolve
+from distcore.config.mistakes import mistakes_in
 from distcore.search.folders import SECTION
 from distcore.search.older import upgrade_section
 from distcore.search.substitute import WHOLE, Values, substitute, target
 from distcore_core.config.document import Document, KeyPath, SourceMap
-from distcore_core.config.issues import dotted, nearest, problems_of, unknown_option
+from distcore_core.config.issues import dotted, nearest, unknown_option
 from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_search.options import Hyperopt
@@ -99,7 +100,7 @@ def _problems(error: ValidationError, written: JSON) -> Iterator[tuple[KeyPath, 
     """What is wrong with the section. An unknown option of a space is told with the nearest word
     of that space."""
     known = {name: fields for model in SPACES for name, fields in _fields(model)}
-    for path, message in problems_of(error, Hyperopt, written):
+    for path, message in mistakes_in(error, Hyperopt, written):
         if message.startswith("unknown option") and path[0] == "parameters" and len(path) == 3:
             space = str(written["parameters"][path[1]].get("space")).lower()
             yield path, unknown_option(str(path[2]), known.get(space, ()))
