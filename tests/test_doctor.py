@@ -112,6 +112,7 @@ def test_a_plugin_that_cannot_be_loaded_is_a_finding(install, capsys):
     line = next(line for line in text.splitlines() if line.startswith("gone_one 1.0"))
     assert "NOT WELL" in line
     assert "libengine.so is missing" in line
+    assert text.splitlines()[-1] == "Not well: gone_one 1.0 (extensions gone_one)."
 
 
 def test_blocked_plugins_are_well_and_never_asked(install, monkeypatch):

@@ -220,7 +220,9 @@ def test_the_cores_that_it_names_end_before_the_next_that_may_break_it(
     ("words", "said"),
     [
         (["distcore-wind", "--role", "feture"], "no role 'feture'. Did you mean 'feature'?"),
+        (["distcore-wind", "--role", "cache"], "no role 'cache'. Did you mean 'cache-format'?"),
         (["distcore-wind", "--role", "pigeon"], "Roles: backend, "),
+        (["distcore-wind"], "--role: say what it is. Roles: backend, "),
         (["Distcore Wind", "--role", "feature"], "lower-case letters"),
         (["wind-", "--role", "feature"], "lower-case letters"),
         (["9wind", "--role", "feature"], "a letter first"),

@@ -182,6 +182,8 @@ def doctor(arguments: Namespace) -> int:
             for check in found
         ]
         print(table([("PART", "STATE", "CHECK", "FOUND"), *rows]))
+        ill = [f"{check.part} ({check.what})" for check in found if not check.well]
+        print(f"\nNot well: {', '.join(ill)}." if ill else f"\nAll {len(found)} checks are ok.")
     return 0 if all(check.well for check in found) else 1
 
 

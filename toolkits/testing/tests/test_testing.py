@@ -5,7 +5,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+import torch
+from torchmetrics import Metric
+
 from distcore_testing.diary import Diary, DiaryOptions, _Watched
+from distcore_testing.member_rows import _merged
 
 
 def test_pytest_is_imported_only_when_a_suite_is_named():
@@ -49,6 +54,25 @@ def test_a_store_s_suite_whose_addresses_are_another_store_s_fails(tmp_path):
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout
     assert "is of the store 'file'" in done.stdout, done.stdout
+
+
+def test_a_metric_whose_states_are_not_merged_is_told_which_they_are():
+    class Total(Metric):
+        def __init__(self):
+            super().__init__()
+            self.add_state("total", torch.zeros(()))
+            self.add_state("rows", torch.zeros(()), dist_reduce_fx="sum")
+
+        def update(self, rows):
+            self.total, self.rows = rows, rows.sum()
+
+        def compute(self):
+            return self.total / self.rows
+
+    metric = Total()
+    metric.update(torch.ones(3))
+    with pytest.raises(AssertionError, match=r"without `dist_reduce_fx` \(total\) come as one"):
+        _merged(metric)
 
 
 def test_every_module_of_the_kit_shows_the_values(tmp_path):

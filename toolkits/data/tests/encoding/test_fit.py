@@ -247,6 +247,7 @@ def test_rows_that_miss_a_target_are_dropped_but_count_in_other_columns(tmp_path
         fitted, reader = build(tmp_path / "cache", rows, spec)
     assert sum(fitted.rows.values()) == 1200
     assert "300 of 1500 rows were dropped" in caplog.text
+    assert caplog.text.rstrip().endswith("drop_row: 't'.")
     assert fitted.metadata["x"]["mean"] == 26.5
     numbers = np.concatenate([reader.row_numbers(split) for split in SPLITS])
     assert not (numbers % 5 == 3).any()

@@ -134,7 +134,7 @@ class MetricSuite(OfFeature):
         found = fresh()
         merged.into(found)
         found._update_count = 1
-        assert float(found.compute()) == pytest.approx(whole, rel=1e-4, abs=1e-6), (
+        assert _merged(found) == pytest.approx(whole, rel=1e-4, abs=1e-6), (
             "what it adds up is not in the states of `add_state`"
         )
 
@@ -157,6 +157,18 @@ def _logits(network: Any, metadata: Any, batch: Any, seed: int = 1) -> Any:
     torch.manual_seed(seed)
     with torch.no_grad():
         return network.decoder(metadata, 5)(torch.randn(batch.rows, 5))
+
+
+def _merged(metric: Any) -> float:
+    """What it makes of the states of all ranks."""
+    try:
+        return float(metric.compute())
+    except Exception as error:
+        apart = [name for name, reduction in metric._reductions.items() if reduction is None]
+        raise AssertionError(
+            f"{type(error).__name__} of the ranks' merged states: {error}. Those without "
+            f"`dist_reduce_fx` ({', '.join(apart) or 'none'}) come as one tensor with a row a rank"
+        ) from error
 
 
 def _score(metric: Any, parts: Any) -> float:

@@ -36,7 +36,7 @@ class NewPluginCommand:
             help="the distribution; without distcore- before it, the name in configs",
         )
         parser.add_argument(
-            "--role", required=True, help=f"what it is: {', '.join(templates.roles())}"
+            "--role", default="", help=f"what it is: {', '.join(templates.roles())}"
         )
         parser.add_argument(
             "--directory", metavar="DIR", help="the folder to make (default: NAME, here)"

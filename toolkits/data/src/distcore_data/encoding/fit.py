@@ -22,7 +22,7 @@ from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, 
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import of_column
 from distcore_data.cache.manifest import SHARD_ROWS
-from distcore_data.encoding.missing import FILLS, Ends, Neighbours, neighbours, strategy
+from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, neighbours, strategy
 from distcore_data.encoding.shards import (
     BlockStatistics,
     Bound,
@@ -123,7 +123,7 @@ def fit_and_encode(
             rows = _write(processor, plans, writer)
     finally:
         processor.close()
-    _check_rows(rows, total, sample is not None, dataset, hint)
+    _check_rows(rows, total, sample is not None, dataset, hint, bound)
     columns = {
         each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound
     }
@@ -285,14 +285,21 @@ def _finish(bound: Bound, state: Any, dataset: str, hint: Callable[[], str]) -> 
 
 
 def _check_rows(
-    rows: Mapping[Split, int], total: int, sampled: bool, dataset: str, hint: Callable[[], str]
+    rows: Mapping[Split, int],
+    total: int,
+    sampled: bool,
+    dataset: str,
+    hint: Callable[[], str],
+    bound: Sequence[Bound],
 ) -> None:
     kept = sum(rows.values())
     if kept < total and not sampled:
         log.warning(
-            "%d of %d rows were dropped, because a value with the strategy drop_row is missing.",
+            "%d of %d rows were dropped, because a value is missing in a column whose "
+            "missing_value_strategy is drop_row: %s.",
             total - kept,
             total,
+            ", ".join(repr(each.column) for each in bound if strategy(each.feature) == DROP),
         )
     name = dataset or "the dataset"
     if not kept:

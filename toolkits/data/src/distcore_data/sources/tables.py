@@ -41,7 +41,7 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
     raise DataError(
         f"{shown}: there {absent} {_listed(hints, len(missing), MOST_NAMED)}; it has "
         f"{_listed([*map(repr, names[:20])], len(names), 20)}. Correct the name in the "
-        "data, or in the config (a feature's `name` or `column`, or that of the split)."
+        "data, or where it was given (a feature's `name` or `column`, the split's, or `--keep`)."
     )
 
 

@@ -106,8 +106,11 @@ def of_role(role: str) -> Template:
     if role in kinds:
         return found[kinds[role]]
     near = difflib.get_close_matches(name, [*found, *kinds], n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Roles: {', '.join(found)}."
-    raise UserError(f"--role: there is no role {role!r}. {hint}")
+    hint = (
+        f"Did you mean {kinds.get(near[0], near[0])!r}?" if near else f"Roles: {', '.join(found)}."
+    )
+    wrong = f"there is no role {role!r}" if role else "say what it is"
+    raise UserError(f"--role: {wrong}. {hint}")
 
 
 def read(role: str) -> Template:
