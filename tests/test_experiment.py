@@ -476,6 +476,35 @@ def test_the_confusion_matrix_counts_what_is_predicted(place, frame, threshold):
     assert found["recall"] == pytest.approx(right_yes / (false_no + right_yes))
 
 
+def test_names_from_the_data_command_no_terminal(place, capsys, monkeypatch):
+    """They may be another's: an escape sequence in a column's name would colour, clear or retitle
+    the terminal of whoever trains on the data, or lists the runs."""
+    monkeypatch.chdir(place.folder)
+    name, columns = "y\x1b[31m\x1b]0;mine\x07", {"x\x1b[1m": [float(at) for at in range(60)]}
+    columns |= {name: ["a\x1b[2Jb" if at % 3 else "over\r\ttext" for at in range(60)]}
+    pq.write_table(pa.table(columns), "x.parquet")
+    features = [{"name": "x\x1b[1m", "type": "number"}, {"name": name, "type": "category"}]
+    given = {"input_features": features[:1], "output_features": features[1:]}
+    (place.folder / "x.json").write_text(json.dumps({**given, "trainer": {"epochs": 1}}))
+    of_it = ("--config", "x.json", "--dataset", "x.parquet")
+    both = ("results/experiment_run", "results/experiment_run_1")
+    capsys.readouterr()
+    for words, code in (
+        (("plan", *of_it), 0),
+        (("experiment", *of_it), 0),
+        (("experiment", *of_it, "--random_seed", "7"), 0),
+        (("runs",), 0),
+        (("compare", *both), 0),
+        (("diff", *both), 1),
+        (("init", "--dataset", "x.parquet", "--target", "\x1b[5m"), 2),
+    ):
+        assert main([*words]) == code
+        said = capsys.readouterr()
+        assert not {"\x1b", "\x07", "\r"} & {*said.out, *said.err}, words
+        if words[0] in ("experiment", "runs", "compare"):
+            assert "y\\x1b[31m\\x1b]0;mine\\x07" in said.out
+
+
 # ------------------------------------------------------------------ a run that is gone on with
 
 

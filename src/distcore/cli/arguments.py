@@ -8,6 +8,7 @@ from argparse import Namespace
 from typing import Any
 
 from distcore_core.errors import UserError
+from distcore_data.printable import printable
 
 
 def config_of(arguments: Namespace) -> Any:
@@ -111,7 +112,7 @@ class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             # One write: the thread that draws progress may write before `print` ends its line.
-            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.write(printable(self.format(record), keep="\n\t") + "\n")
             sys.stderr.flush()
         except Exception:  # noqa: BLE001 - what every handler does with what goes wrong in it
             self.handleError(record)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow.table import table
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale
@@ -32,7 +33,10 @@ def plan(arguments: Namespace) -> int:
         gpus=arguments.gpus,
         scale=scale_of(arguments),
     )
-    print(json.dumps(described, indent=2) if arguments.json else render(described))
+    if arguments.json:
+        print(json.dumps(described, indent=2))
+    else:
+        print(printable(render(described), keep="\n"))
     return 0
 
 

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from distcore.cli.arguments import set_up_logging, shown
 from distcore_core.errors import UserError
+from distcore_data.printable import printable
 
 
 def diff(arguments: Namespace) -> int:
@@ -15,7 +16,11 @@ def diff(arguments: Namespace) -> int:
 
     set_up_logging(arguments.logging_level)
     found = compare(arguments.one, arguments.other, credentials=arguments.credentials)
-    print(json.dumps(found.as_json(), indent=2) if arguments.json else found)
+    print(
+        json.dumps(found.as_json(), indent=2)
+        if arguments.json
+        else printable(str(found), keep="\n")
+    )
     return 0 if found.equal else 1
 
 
@@ -32,7 +37,11 @@ def verify(arguments: Namespace) -> int:
         credentials=arguments.credentials,
         view=shown(arguments.logging_level),
     )
-    print(json.dumps(found.as_json(), indent=2) if arguments.json else found)
+    print(
+        json.dumps(found.as_json(), indent=2)
+        if arguments.json
+        else printable(str(found), keep="\n")
+    )
     return 0 if found.equal else 1
 
 

@@ -127,7 +127,9 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
 
 def _say(line: str) -> None:
     """By one write: another thread's line may stand between the two of `print`."""
-    sys.stderr.write(line + "\n")
+    from distcore_data.printable import printable
+
+    sys.stderr.write(printable(line, keep="\n\t") + "\n")
 
 
 # ------------------------------------------------------------------ the parser

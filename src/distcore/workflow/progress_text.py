@@ -115,7 +115,8 @@ def closing(rounds: Sequence[Round]) -> str:
         how += f" {_count(last.epoch)} {last.unit}{'' if last.epoch == 1 else 's'}"
     if last.best is None:
         return f"{how}; no evaluation had a finite {last.metric}"
-    return f"{how}; best was {last.best_evaluation} by {last.metric} {number(last.best)}"
+    best = f"best was {last.best_evaluation} by {last.metric} {number(last.best)}"
+    return printable(f"{how}; {best}")
 
 
 def number(value: float) -> str:

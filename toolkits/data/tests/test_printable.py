@@ -1,4 +1,4 @@
-"""Names in a line of text."""
+"""Text of others in a line: nothing of it is obeyed, everything can be read."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from distcore_data.printable import printable
 
 
 @pytest.mark.parametrize(
-    "text", ["", "age", "Größe (m)", "東京", "a b", "a|b", "it's", "\\n", "👍"]
+    "text",
+    ["", "age", "Größe (m)", "東京\u3000都", "naïve 日本 🙂 a\u00a0b", "a|b", "it's", "\\n", "👍"],
 )
 def test_what_can_be_seen_is_left_as_it_is(text: str) -> None:
     assert printable(text) == text
@@ -15,15 +16,22 @@ def test_what_can_be_seen_is_left_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\nb", r"a\nb"),
         ("a\r\n\tb", r"a\r\n\tb"),
-        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("\x9b2Jgone", r"\x9b2Jgone"),
+        ("over\rwritten\b\x7f", r"over\rwritten\x08\x7f"),
         ("\x00\x7f\x85", r"\x00\x7f\x85"),
         ("a\u2028b\u202ec\ufeff", r"a\u2028b\u202ec\ufeff"),
         ("'\n\"", "'\\n\""),
-        ("ä\ud800", r"ä\ud800"),
+        ("half \ud800", r"half \ud800"),
     ],
 )
-def test_what_breaks_a_line_or_hides_is_escaped(text: str, shown: str) -> None:
+def test_what_breaks_a_line_or_commands_a_terminal_is_spelled_out(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown) == shown
+    shown.encode()
+
+
+def test_line_ends_may_stay() -> None:
+    assert printable("one\n\x1btwo\t", keep="\n") == "one\n\\x1btwo\\t"

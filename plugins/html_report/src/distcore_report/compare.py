@@ -54,7 +54,7 @@ class CompareCommand:
         from distcore_report.page import document
 
         runs = several(arguments.runs, arguments.credentials)
-        print("\n\n".join(in_words(runs)))
+        print(printable("\n\n".join(in_words(runs)), keep="\n"))
         path = Path(arguments.output or "comparison.html")
         with writable(path):
             write_file(path, document("Comparison", [*on_a_page(runs)]).encode())

@@ -1,12 +1,27 @@
-"""Names that data or users gave, in a line of text for people."""
+"""Text of others, such as a column's name, in a line for people: what would break the line, hide in
+it or command a terminal is spelled out."""
+
+from __future__ import annotations
+
+import re
+
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-def printable(text: str) -> str:
-    r"""The text, with Python's escapes of what would break a line or hide in it: line ends, tabs,
-    other control characters, marks that turn the direction, lone surrogates.
+def printable(text: str, keep: str = "") -> str:
+    r"""The text, with Python's escapes (`\n`, `\x1b`) of line ends, tabs, other control characters,
+    marks that turn the direction, and lone surrogates.
 
     Files that machines read (csv, JSON, YAML) have escapes of their own, and names as they are.
+
+    Args:
+        text: In any script.
+        keep: Control characters that stay, such as the line ends of a text of several lines.
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return CONTROLS.sub(lambda found: _spelled(found[0], keep), text)
+
+
+def _spelled(character: str, keep: str) -> str:
+    return character if character in keep else repr(character)[1:-1]
