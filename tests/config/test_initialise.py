@@ -40,6 +40,10 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "town": (pa.array(some("york", "rome", "oslo", None)).dictionary_encode(), "category"),
     "codes": (some("A1", "B2", "C3"), "category"),
     "written_numbers": ([str(DICE.random()) for _ in range(ROWS)], "number"),
+    "written_flag": (some("0", "1", "?"), "binary"),
+    "written_hour": (some(*map(str, range(10))), "category"),
+    "written_id": ([str(number) for number in range(ROWS)], None),
+    "one_number": (some("7", "7.0", "+7"), None),
     "horsepower": (some("?", *map(str, range(50, 120))), "number"),
     "price": (
         pa.array([DICE.randint(1, 10**4) for _ in range(ROWS)]).cast(pa.decimal128(19, 0)),
@@ -130,6 +134,12 @@ def test_all_of_them_together_are_one_config() -> None:
         (some("yes", "no"), "binary"),
         ([DICE.random() for _ in range(ROWS)], "number"),
         (list(range(ROWS)), "number"),
+        # Texts, as a file of another format than csv may have them: what a csv file holds then.
+        (some("3", "4", "5", "6"), "category"),
+        (some("1.0", "2.0", None), "category"),
+        (some("0", "1", "?"), "binary"),
+        ([str(DICE.random()) for _ in range(ROWS)], "number"),
+        (list(map(str, range(ROWS))), "number"),
     ],
 )
 def test_a_target_is_taken_for(values: list[object], expected: str) -> None:
@@ -162,6 +172,18 @@ def test_a_column_without_a_name_is_left_out() -> None:
     columns = {"": COLUMNS["visits"][0], " ": COLUMNS["visits"][0], "height": COLUMNS["height"][0]}
     config = read(suggest(pa.table({**columns, "target": TARGET}), "target"))
     assert [each.name for each in config.input_features] == ["height"]
+
+
+def test_a_name_that_a_config_reads_as_the_environments_is_left_out(monkeypatch) -> None:
+    """Whoever made the data would choose what of the environment comes into results."""
+    monkeypatch.setenv("SECRET", "hidden")
+    name = "x${ENV:SECRET}"
+    table = pa.table({name: COLUMNS["height"][0], "h": COLUMNS["height"][0], "y": TARGET})
+    text = suggest(table, "y")
+    assert [each["name"] for each in load_config(text).as_json()["input_features"]] == ["h"]
+    assert "rename the column" in text
+    with pytest.raises(DataError, match="the environment's value stands for its name; rename"):
+        suggest(table, name)
 
 
 def test_texts_that_mean_missing_are_declared_so() -> None:

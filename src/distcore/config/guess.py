@@ -162,12 +162,7 @@ def _of_texts(
         return Guess(name, "binary", " and ".join(sorted(lower)))
     numeric, odd = _as_numbers(distinct, decimal)
     if numeric:
-        why = (
-            f"numbers, and {', '.join(map(repr, odd))} for missing"
-            if odd
-            else "numbers, written as text"
-        )
-        return Guess(name, "number", why, (), odd)
+        return _of_written_numbers(name, present, odd, target)
     written = _written_otherwise(distinct)
     if written:
         return Guess(name, None, written)
@@ -191,6 +186,27 @@ def _of_texts(
         why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
         return Guess(name, "set", why)
     return _of_labels(name, present, values, rows)
+
+
+def _of_written_numbers(
+    name: str, present: pa.ChunkedArray, odd: tuple[str, ...], target: bool
+) -> Guess:
+    """What the same numbers are in a file that has no texts for them, such as csv. odd: the
+    texts that mean missing."""
+    texts = pc.utf8_trim_whitespace(present)
+    texts = texts.filter(pc.match_substring_regex(texts, PLAIN_NUMBER))
+    numbers = pc.utf8_ltrim(texts, "+").cast(pa.float64())
+    distinct = pc.unique(numbers)
+    if len(distinct) == 1:  # written in two ways, or beside what means missing
+        return Guess(name, None, "it has one value only")
+    found = _of_numbers(name, numbers, distinct, target)
+    if odd:
+        why = f"numbers, and {', '.join(map(repr, odd))} for missing"
+    else:
+        why = "numbers, written as text"
+    if found.type != "number":
+        why = f"{found.why}; {why}"
+    return Guess(name, found.type, why, (), odd)
 
 
 def _of_dates(name: str, distinct: pa.Array) -> Guess | None:

@@ -12,12 +12,17 @@ import pyarrow as pa
 
 from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
 from distcore.config.read_features import COMBINED, Role
+from distcore.config.yaml_nodes import VARIABLE
 from distcore_core.errors import DataError
 from distcore_data.printable import printable
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 Model = Literal["network", "trees"]
 SCHEMA = "distcore.schema.json"
+UNWRITABLE = "in a config the environment's value stands for its name; rename the column"
+"""Why a column is left out whose name is `${ENV:…}`: whoever made the data would choose what of the
+environment is read, and written into results."""
+
 DATASET = "dataset"
 """How one dataset that is to be split is called, beside the names of sets that are split
 already."""
@@ -319,6 +324,8 @@ def _input(
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
     if not name.strip():
         return Guess(name, None, "a feature needs a name")
+    if VARIABLE.search(name):
+        return Guess(name, None, UNWRITABLE)
     found = guess(name, column, decimal=decimal)
     if model == "trees" and found.type in ("text", "set"):
         return Guess(
@@ -333,6 +340,8 @@ def _input(
 
 
 def _output(name: str, column: pa.ChunkedArray, decimal: str) -> Guess:
+    if VARIABLE.search(name):
+        raise DataError(f"Column {name!r} cannot be a target: {UNWRITABLE}.")
     found = guess(name, column, target=True, decimal=decimal)
     if found.type in ("text", "set") or found.type is None:
         reason = (
