@@ -12,8 +12,8 @@ import yaml
 
 import distcore
 from distcore.cli.main import main
-from distcore.cli.table import table
 from distcore.workflow.progress_text import round_line
+from distcore.workflow.table import table
 from distcore_core.errors import ConfigError, DataError, UserError
 from distcore_core.progress import Round
 

@@ -162,7 +162,7 @@ def _of_texts(
         return Guess(name, "binary", " and ".join(sorted(lower)))
     numeric, odd = _as_numbers(distinct, decimal)
     if numeric:
-        return _of_written_numbers(name, present, odd, target)
+        return _of_written_numbers(name, present, odd, target, decimal)
     written = _written_otherwise(distinct)
     if written:
         return Guess(name, None, written)
@@ -189,13 +189,14 @@ def _of_texts(
 
 
 def _of_written_numbers(
-    name: str, present: pa.ChunkedArray, odd: tuple[str, ...], target: bool
+    name: str, present: pa.ChunkedArray, odd: tuple[str, ...], target: bool, decimal: str
 ) -> Guess:
     """What the same numbers are in a file that has no texts for them, such as csv. odd: the
     texts that mean missing."""
     texts = pc.utf8_trim_whitespace(present)
-    texts = texts.filter(pc.match_substring_regex(texts, PLAIN_NUMBER))
-    numbers = pc.utf8_ltrim(texts, "+").cast(pa.float64())
+    texts = texts.filter(pc.match_substring_regex(texts, _plain_number(decimal)))
+    with_points = pc.replace_substring(texts, decimal, ".")
+    numbers = pc.utf8_ltrim(with_points, "+").cast(pa.float64())
     distinct = pc.unique(numbers)
     if len(distinct) == 1:  # written in two ways, or beside what means missing
         return Guess(name, None, "it has one value only")
@@ -298,11 +299,16 @@ def _is_counter(present: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(steps, scalar(1.0))).as_py())
 
 
+def _plain_number(decimal: str) -> str:
+    """The shape of numbers with this decimal sign."""
+    return PLAIN_NUMBER.replace(r"\.", re.escape(decimal))
+
+
 def _as_numbers(distinct: pa.Array, decimal: str) -> tuple[bool, tuple[str, ...]]:
     """Whether texts are numbers, but for a few spellings that can only mean missing, such as `?`
     and `n/a`."""
-    shape = PLAIN_NUMBER.replace(r"\.", re.escape(decimal))
-    number = pc.match_substring_regex(pc.utf8_trim_whitespace(distinct), shape)
+    texts = pc.utf8_trim_whitespace(distinct)
+    number = pc.match_substring_regex(texts, _plain_number(decimal))
     some: Iterable[str] = distinct.filter(pc.invert(number)).to_pylist()[: len(MISSING_WORDS) + 1]
     odd = tuple(some)
     missing = all(_means_missing(text) for text in odd)
