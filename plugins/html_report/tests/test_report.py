@@ -2,14 +2,18 @@
 runs in it."""
 
 import random
+import re
 import sys
 import textwrap
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+import distcore
 from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
@@ -158,6 +162,31 @@ def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:
     (tmp_path / "hyperopt_statistics.json").write_text('{"hyperopt_results": []}')
     with pytest.raises(UserError, match=r"hyperopt_statistics\.json is damaged"):
         render(tmp_path)
+
+
+def test_an_input_that_is_worth_nearly_all_is_asked_about(tmp_path: Path) -> None:
+    """Most often it follows from what is predicted, as a fee does that is booked afterwards."""
+
+    def told(fee: float) -> str:
+        rng = np.random.default_rng(5)
+        target, noise = rng.random(600) < 0.5, rng.normal(size=(3, 600))
+        inputs = {"a": noise[0] + 0.5 * target, "b": noise[1] + 0.5 * target}
+        columns = {**inputs, "fee <EUR>": noise[2] + fee * target, "y": target}
+        features = [{"name": name, "type": "number"} for name in ("a", "b", "fee <EUR>")]
+        config = {
+            "input_features": features,
+            "output_features": [{"name": "y", "type": "binary"}],
+            "preprocessing": {"split": {"type": "random", "probabilities": [0.4, 0.2, 0.4]}},
+            "backend": {"type": "local", "cache_dir": str(tmp_path / "cache")},
+            "trainer": {"epochs": 20, "batch_size": 32, "learning_rate": 0.01},
+        }
+        table = pa.table(columns)
+        outcome = distcore.experiment(config, table, output_directory=tmp_path / str(fee))
+        return (outcome.directory / "report.html").read_text()
+
+    said = "of it. Look whether it is known when predictions are made"
+    assert said not in told(0.5)
+    assert re.search(rf"<p>fee &lt;EUR&gt; has \d+% {said}", told(30.0))
 
 
 def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     (model,) = (folder / name).rglob("weights.safetensors")
     assert weights(model.parent) == weights(ddp.model)
     assert [each.name for each in (folder / name).iterdir()] == ["experiment_run"], "rank 0's alone"
+    stages = [line.split()[0] for line in done.stderr.splitlines() if line.endswith("rows/s)")]
+    assert stages.count("train") == 1, done.stderr
 
 
 def test_the_local_trainer_refuses_to_be_one_of_many(monkeypatch, folder):

@@ -11,6 +11,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcore.workflow.launched import is_other_rank
 from distcore.workflow.remote_folders import (
     BEGINNING,
     TAKEN,
@@ -206,14 +207,6 @@ def _holds_nothing(folder: Path) -> bool:
         )
     except OSError:  # a file, or nobody's to read
         return False
-
-
-def is_other_rank() -> bool:
-    """Whether a launcher started this process as a rank but the first, which leaves no results."""
-    from distcore_torch.training.trainer import launched_rank
-
-    rank = launched_rank()
-    return rank is not None and rank.index > 0
 
 
 @contextmanager

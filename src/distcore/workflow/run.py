@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.description import describe
+from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
 from distcore.workflow.prepare import check_predictions, check_storage, prepare
 from distcore.workflow.requests import (
@@ -80,7 +81,7 @@ def _train_and_save(
     former = results.model_told(session) if resuming else None
     trained = fit(session, cache, start, resuming, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
-        if not folders.is_other_rank():  # rank 0 may be as far as to write what this would remove
+        if not is_other_rank():  # rank 0 may be as far as to write what this would remove
             results.remove_what_told_of(former, session)
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distcore.workflow import profile
+from distcore.workflow.launched import is_other_rank
 from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
@@ -167,7 +168,8 @@ def under_way(
         # The config's innermost: training compares what listens with them.
         with listening(brought, plugins), listening(extensions, plugins):
             try:
-                with ProgressView(session.progress, view):
+                # Under torchrun each rank draws what rank 0 does: once is enough.
+                with ProgressView(session.progress, "none" if is_other_rank() else view):
                     yield
                     session.progress.end()
             except BaseException as caught:

@@ -15,6 +15,9 @@ SPLITS = ("training", "validation", "test")
 DRIFTED = 0.2
 """From this distance of two distributions on, a column is marked."""
 
+ALONE = 0.9
+"""Of what all inputs are worth: one that has more may follow from what is predicted."""
+
 
 def headline(summary: JSON) -> Iterator[str]:
     """Target, main metric beside the baseline with a verdict, the same of training and validation,
@@ -116,6 +119,13 @@ def importance(summary: JSON) -> Iterator[str]:
         for each in found["inputs"]
     )
     yield f'<div class="wide"><table class="bars">{rows}</table></div>'
+    worths = [max(each["worse_by"], 0.0) for each in found["inputs"]]
+    if len(worths) > 2 and max(worths) > ALONE * sum(worths):
+        first = found["inputs"][worths.index(max(worths))]["input"]
+        yield (
+            f"<p>{escape(first)} has {max(worths) / sum(worths):.0%} of it. Look whether it is "
+            "known when predictions are made, and does not follow from what is predicted.</p>"
+        )
 
 
 def worst(summary: JSON) -> Iterator[str]:
