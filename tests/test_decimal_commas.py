@@ -159,6 +159,23 @@ def test_init_with_spellings_of_missing_values_too(tmp_path: Path) -> None:
     assert number_types(text)["width"] == "number"
 
 
+def test_init_takes_no_text_with_a_comma_for_true_or_false(tmp_path: Path) -> None:
+    """As pandas writes whole numbers of a column that lacks some: a binary feature reads texts, of
+    which `0,0` would be true."""
+    body = "".join(f"{row % 7},5;{row % 2},0;{row % 2};{row}\n" for row in range(ROWS))
+    (tmp_path / "data.csv").write_text(f"x;half;whole;length\n{body}")
+    expected = {"x": "number", "half": "category", "whole": "binary"}
+    assert number_types(suggested(tmp_path, tmp_path / "data.csv")) == expected
+    (tmp_path / "data.csv").write_text(f"x;half;whole;length\n{body}3,5;?;?;7\n")
+    assert number_types(suggested(tmp_path, tmp_path / "data.csv")) == expected
+    columns = {"x": [f"{row % 7},5" for row in range(ROWS)], "length": list(range(ROWS))}
+    halves = [f"{row % 2},0" for row in range(ROWS)]
+    whole = [f"{row % 2}" for row in range(ROWS)]
+    texts = pa.table({"half": halves, "whole": whole, **columns})
+    pq.write_table(texts, tmp_path / "data.parquet")
+    assert number_types(suggested(tmp_path, tmp_path / "data.parquet")) == expected
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

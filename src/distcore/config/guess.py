@@ -105,7 +105,8 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False, decimal: str
     if pa.types.is_boolean(kind):
         return Guess(name, "binary", "true and false")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _of_numbers(name, present, distinct, target)
+        commas = decimal == "," and pa.types.is_floating(kind)
+        return _of_numbers(name, present, distinct, target, commas)
     return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target, decimal)
 
 
@@ -131,10 +132,15 @@ def has_decimal_commas(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.and_not(pc.match_substring(texts, ","), between)).as_py())
 
 
-def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
+def _of_numbers(
+    name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool, commas: bool
+) -> Guess:
+    """commas: whether some are written with decimal commas."""
     doubles = distinct.cast(pa.float64(), safe=False)  # an id may have more digits than a double
     whole = bool(pc.all(pc.equal(pc.floor(doubles), doubles)).as_py())
     if len(distinct) == 2 and set(doubles.to_pylist()) == {0.0, 1.0}:
+        if commas:  # a binary feature reads texts, and knows none such as 1,0 for true
+            return Guess(name, "category", "0 and 1, written with decimal commas")
         return Guess(name, "binary", "0 and 1")
     if target and whole and len(distinct) <= FEW:
         return Guess(
@@ -195,12 +201,13 @@ def _of_written_numbers(
     texts that mean missing."""
     texts = pc.utf8_trim_whitespace(present)
     texts = texts.filter(pc.match_substring_regex(texts, _plain_number(decimal)))
+    commas = bool(pc.any(pc.match_substring(texts, ",")).as_py())
     with_points = pc.replace_substring(texts, decimal, ".")
     numbers = pc.utf8_ltrim(with_points, "+").cast(pa.float64())
     distinct = pc.unique(numbers)
     if len(distinct) == 1:  # written in two ways, or beside what means missing
         return Guess(name, None, "it has one value only")
-    found = _of_numbers(name, numbers, distinct, target)
+    found = _of_numbers(name, numbers, distinct, target, commas)
     if odd:
         why = f"numbers, and {', '.join(map(repr, odd))} for missing"
     else:

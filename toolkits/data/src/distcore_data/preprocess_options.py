@@ -114,7 +114,8 @@ class Delimited(Options):
     decimal: Literal[".", ","] = Field(
         ".",
         description="The sign before a number's decimals: with `,`, 3,14 is a number, and 3.14 is "
-        "none. It counts wherever a number is written as text, whatever the format.",
+        "none. It counts wherever a feature `number` is written as text, whatever the format; "
+        "other features and splits have the texts as they are.",
     )
 
     @field_validator("encoding")
