@@ -60,7 +60,10 @@ print(json.dumps({
 """
 HEAD = """# What was tried together
 Written by `python -m tools.compatibility` from what it tries; `tests/test_frozen_plugin.py` says
-if it is out of date. What may be expected is in [the policy](policy.md).
+if it is out of date. What may be expected is in [the policy](policy.md). This is of plugins and
+cores. What of a Ludwig config runs is in the [README](../README.md#ten-lines-of-config),
+[the defaults beside Ludwig's](defaults.md) and [hyperopt](hyperopt.md); `distcore plan` of one that
+you have tells all that is not carried out.
 
 Interfaces so far: {versions}. A row is a plugin, a column a core. Nothing was released yet, so
 there is one core, the one of this tree. Each release adds a column, and a row for a plugin that is

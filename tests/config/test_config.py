@@ -243,6 +243,18 @@ def test_every_older_spelling_leaves_a_note_with_its_line() -> None:
     assert len(set(notes)) == len(notes) > 10
 
 
+def test_a_flat_option_of_many_features_is_noted_once_with_its_first_line() -> None:
+    flat = """
+        input_features:
+          - {name: a, type: category}
+          - {name: b, type: category, embedding_size: 4}
+          - {name: c, type: category, embedding_size: 5}
+        output_features: [{name: t, type: binary}]
+    """
+    (note,) = [each for each in read(flat).notes if "embedding_size" in each]
+    assert note.startswith("line 4: `input_features.embedding_size` is an older spelling of")
+
+
 def test_stratify_in_its_old_place() -> None:
     split = read(
         SMALL, "preprocessing: {stratify: target, split_probabilities: [0.5, 0.25, 0.25]}\n"

@@ -221,13 +221,20 @@ class Resolver:
             renamed = f"fc_{option}" if option in FULLY_CONNECTED else option
             target = renamed if role == "output" and renamed in inside else option
             if target in inside and target not in inner:
+                line, _ = self.source_map.find((*path, option))
                 inner[target] = moved.pop(option)
                 self.source_map.follow(inner[target], (*path, option), (*path, section, target))
-                self.notes[
-                    f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`"
-                ] = None
+                self._note_once(
+                    line,
+                    f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`",
+                )
                 moved[section] = inner
         return moved
+
+    def _note_once(self, line: int, told: str) -> None:
+        """At the first line of those that say it: of a thousand features most do."""
+        if not any(each.endswith(told) for each in self.notes):
+            self.notes[f"line {line}: {told}" if line else told] = None
 
     def _check_defaults(self) -> None:
         """Every section of `defaults`, also of types that no feature has: a type that nobody
