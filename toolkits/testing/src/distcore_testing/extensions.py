@@ -8,9 +8,12 @@ import logging
 import os
 import random
 import signal
+import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +93,17 @@ class ExtensionSuite:
         with _warnings() as said, listening([self.reference(tmp_path)], plugins):
             for event, arguments in _events(folder):
                 given, before = copy.deepcopy(arguments), _process()
-                getattr(plugins.manager.hook, event)(**given)
+                with _set_here() as names:
+                    getattr(plugins.manager.hook, event)(**given)
+                after = _process()
                 assert not said, f"{event} of {arguments}"
                 for name, value in arguments.items():
                     alike = isinstance(value, BaseException) or given[name] == value
                     assert alike, f"it changes the {name} that {event} tells"
-                assert _process() == before, f"at {event} it changes the process"
+                for process in (before, after):
+                    known = process["environment"]
+                    process["environment"] = {name: known.get(name) for name in names}
+                assert after == before, f"at {event} it changes the process"
 
     def test_it_asks_training_to_stop_only_if_it_says_so(self, tmp_path: Path) -> None:
         """What a listener to `epoch_finished` returns is why training should end."""
@@ -161,6 +169,38 @@ def _files(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+_watched: list[tuple[set[int], set[str]]] = []
+"""Of each block of `_set_here`: the threads that are not its own, and the names set so far."""
+
+
+@contextmanager
+def _set_here() -> Iterator[set[str]]:
+    """The variables of the environment that are set or removed in the block, by this thread or one
+    that it starts: what threads of others set meanwhile is no fault of the extension."""
+    _listen()
+    others = {each.ident or 0 for each in threading.enumerate()} - {threading.get_ident()}
+    watched = (others, set[str]())
+    _watched.append(watched)
+    try:
+        yield watched[1]
+    finally:
+        _watched.remove(watched)
+        watched[1].discard("PYTEST_CURRENT_TEST")
+
+
+@cache
+def _listen() -> None:
+    """Hear of every change to the environment, from now on: an audit hook stays for ever."""
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if _watched and event in ("os.putenv", "os.unsetenv"):
+            for others, names in _watched:
+                if threading.get_ident() not in others:
+                    names.add(os.fsdecode(arguments[0]))
+
+    sys.addaudithook(hear)
 
 
 def _process() -> dict[str, Any]:

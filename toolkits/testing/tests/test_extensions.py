@@ -1,0 +1,105 @@
+"""The suite of extensions blames an extension for what it does, and for nothing else."""
+
+import importlib
+import os
+import sys
+import threading
+
+import pytest
+
+from distcore_testing import ExtensionSuite
+
+LISTENER = """
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+work = []
+
+class Listener:
+    @hookimpl
+    def run_finished(self, command, directory, error):
+        work[-1]()
+
+@hookimpl
+def distcore_make_extension(name):
+    return Listener()
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    """The suite for an installed extension that does this at the end of a run."""
+    info = tmp_path / "site" / "listener-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: listener\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[distcore.extensions]\nlistener = listener\n")
+    (info.parent / "listener.py").write_text(LISTENER)
+    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.delitem(sys.modules, "listener", raising=False)
+
+    def made(work):
+        importlib.import_module("listener").work.append(work)
+        return type("Suite", (ExtensionSuite,), {"name": "listener"})()
+
+    return made
+
+
+def set_by_another_thread():
+    """Whoever owns it runs all the time, and sets variables; this waits until it has."""
+    asked.set()
+    assert answered.wait(60)
+    asked.clear()
+    answered.clear()
+
+
+asked, answered = threading.Event(), threading.Event()
+
+
+@pytest.fixture
+def another(monkeypatch):
+    monkeypatch.setenv("OF_OTHERS", "0")
+    over = False
+
+    def work():
+        for number in range(10**6):
+            asked.wait()
+            if over:
+                return
+            asked.clear()
+            os.environ["OF_OTHERS"] = f"{number} more"
+            answered.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    over = True
+    asked.set()
+    thread.join()
+
+
+def test_what_other_threads_and_pytest_set_is_not_the_extensions(suite, another, tmp_path):
+    def work():
+        set_by_another_thread()
+        os.environ["PYTEST_CURRENT_TEST"] = f"{os.environ.get('PYTEST_CURRENT_TEST')} again"
+
+    suite(work).test_it_takes_whatever_an_event_may_say(tmp_path)
+
+
+def by_a_thread():
+    thread = threading.Thread(target=os.environ.__setitem__, args=("MINE", "by a thread"))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: os.environ.__setitem__("MINE", "here"),
+        lambda: os.environ.pop("MINE", None),
+        by_a_thread,
+    ],
+)
+def test_what_it_sets_itself_is(work, suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINE", "before")
+    with pytest.raises(AssertionError, match="at run_finished it changes the process"):
+        suite(work).test_it_takes_whatever_an_event_may_say(tmp_path)
