@@ -1,10 +1,14 @@
 """Calls from several threads of one process."""
 
 import logging
+import shutil
 import threading
+import time
 
 import distcore
+from distcore_report.runs import find_runs
 from distcore_testing import data
+from distcore_torch.training.determinism import one_training
 
 
 def weights(outcome):
@@ -47,3 +51,29 @@ def test_trainings_in_threads_have_the_weights_of_one_that_is_alone(tmp_path, ca
     assert not errors, errors
     assert found == [weights(alone)] * 3
     assert "Another thread of this process trains; waiting for it" in caplog.text
+
+
+def test_a_training_that_waits_for_another_says_so(tmp_path):
+    """It was shown as one that trains and never comes to a round."""
+    config, results = data.config(str(tmp_path / "cache")), tmp_path / "results"
+
+    def train(**more):
+        distcore.train(config, data.table(), output_directory=results, view="none", **more)
+
+    def state():
+        return [each.state for each in find_runs(results)] if results.is_dir() else []
+
+    thread = threading.Thread(target=train)
+    with one_training():
+        thread.start()
+        while thread.is_alive() and state() != ["waiting"]:
+            time.sleep(0.05)
+        assert state() == ["waiting"]
+        shutil.copytree(results / "experiment_run", results / "killed")
+        assert state() == ["waiting", "stopped"], "nobody holds the folder of the second"
+    thread.join()
+    assert state() == ["finished", "stopped"]
+    assert not (results / "experiment_run" / "waiting.json").exists()
+    (results / "killed").rename(results / "experiment_next")
+    train(model_name="next")  # makes room, as any run that was killed so early
+    assert state() == ["finished", "finished"]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from distcore_search.objective import Objective
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
+WAITS = "waiting.json"
+"""There for as long as a run waits for another training of its process."""
 SEARCH = "hyperopt_statistics.json"
 BEGUN = "search.json"
 """What a search was begun with."""
@@ -39,7 +41,8 @@ log = logging.getLogger("distcore")
 class Run:
     """A run's folder, as far as it can be read.
 
-    state: running, finished, stopped (by a signal, or killed) or failed. error: why it failed.
+    state: running, waiting (for another training of its process), finished, stopped (by a signal,
+        or killed) or failed. error: why it failed.
     log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its
         starts.
     test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
@@ -243,7 +246,7 @@ def _state(folder: Path, ended: JSON, held: Callable[[Path], bool]) -> str:
         state = str(record.get("state", "running"))
         return "stopped" if state == "running" and not under_way else state
     if held(folder):
-        return "running"
+        return "waiting" if (folder / WAITS).exists() else "running"
     if ended:
         return str(ended.get("state", "stopped"))
     whole = (

@@ -7,10 +7,15 @@ import hashlib
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from distcore_core.io.atomic import write_file
+from distcore_data.seals import sealed
+from distcore_torch.training.heartbeat import WAITS
 
 log = logging.getLogger("distcore")
 _training = threading.RLock()
@@ -90,17 +95,25 @@ def own_random_numbers(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def one_training() -> Iterator[None]:
+def one_training(directory: Path | None = None) -> Iterator[None]:
     """Let a training that another thread of this process begins wait for this one: torch's random
     numbers, its number of threads and the collector's habits are the process's, so weights would
-    depend on which thread comes first."""
+    depend on which thread comes first.
+
+    directory: the run's, which has the file WAITS for as long as it waits, for `distcore runs`."""
     if not _training.acquire(blocking=False):
         log.info(
             "Another thread of this process trains; waiting for it, because torch's random numbers "
             "are the process's. Runs beside one another need processes of their own."
         )
+        if directory is not None:
+            with suppress(OSError):  # it is only told
+                write_file(directory / WAITS, sealed({"for": "another training of its process"}))
         _training.acquire()
     try:
+        if directory is not None:  # also one that a killed process left
+            with suppress(OSError):
+                (directory / WAITS).unlink(missing_ok=True)
         yield
     finally:
         _training.release()

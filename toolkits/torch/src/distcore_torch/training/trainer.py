@@ -243,7 +243,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
     extensions = job.config.get("extensions", []) if rank.index == 0 else []
     try:
         with (
-            one_training() if rank.world == 1 else nullcontext(),
+            one_training(job.directory) if rank.world == 1 else nullcontext(),
             _logging_to(trainer.options.logdir, rank),
         ):
             Waiting(strategy, heartbeat()).setup(rank)
