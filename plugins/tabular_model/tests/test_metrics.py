@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,26 @@ def test_roc_auc_of_many_classes_is_close_to_the_exact_one() -> None:
     for metric in (exact, binned):
         scored({"roc_auc": metric}, output, target)
     assert binned.compute().item() == pytest.approx(exact.compute().item(), abs=2e-4)
+
+
+@pytest.mark.parametrize("kind", [metrics.ClassRocAuc, metrics.BinnedRocAuc])
+@pytest.mark.parametrize("present", [[0, 1, 2], [1, 3], [2], []])
+def test_roc_auc_is_of_the_classes_that_there_are_rows_of(kind: Any, present: list[int]) -> None:
+    """A rare one may be in no row of a small split, with few classes as with many."""
+    torch.manual_seed(4)
+    target = torch.tensor(present, dtype=torch.long).repeat(40)
+    output = (torch.randn(len(target), 4) * 2 + torch.eye(4)[target]).softmax(1)
+    unknown = torch.full((3,), metrics.NO_CLASS)
+    metric = kind(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        metric.update(torch.cat([output, output.new_ones(3, 4) / 4]), torch.cat([target, unknown]))
+        found = metric.compute().item()
+    expected = float("nan")
+    if len(present) > 1:
+        areas = [sk.roc_auc_score(target == label, output[:, label]) for label in present]
+        expected = float(np.mean(areas))
+    assert found == pytest.approx(expected, abs=2e-3, nan_ok=True)
 
 
 def test_confident_and_wrong_has_a_finite_loss() -> None:

@@ -8,6 +8,7 @@ for.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ from torchmetrics.classification import (
     MulticlassAccuracy,
     MulticlassAUROC,
 )
+from torchmetrics.utilities.data import dim_zero_cat
 
 NO_CLASS = -1
 EXACT_CLASSES = 64
@@ -163,11 +165,25 @@ class BinaryRocAuc(_Gathered, BinaryAUROC):
 
 
 class ClassRocAuc(_Gathered, MulticlassAUROC):
-    """Mean over classes of the area under the ROC curve of one against the rest, exact."""
+    """Mean over classes of the area under the ROC curve of one against the rest, exact.
+
+    A class that no row is of, or every one, has no area, and none of its own is counted;
+    torchmetrics takes it for 0. NaN if that leaves none."""
 
     def __init__(self, classes: int) -> None:
-        super().__init__(num_classes=classes, ignore_index=NO_CLASS, validate_args=False)
+        super().__init__(
+            num_classes=classes, average=None, ignore_index=NO_CLASS, validate_args=False
+        )
         self.no_rows = torch.zeros(0, classes)
+
+    def compute(self) -> torch.Tensor:  # type: ignore[override]  # torchmetrics tells its parent's
+        rows = dim_zero_cat(self.target).bincount(minlength=self.num_classes)
+        counts = (rows > 0) & (rows < rows.sum())
+        if not counts.any():
+            return torch.tensor(float("nan"))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "No (posi|nega)tive samples")
+            return super().compute()[counts].mean()
 
 
 class BinnedRocAuc(Metric):
