@@ -292,14 +292,18 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
     assert [each["state"] for each in results(place)] == ["failed"] * 2
 
 
-def test_what_a_full_disk_ended_is_gone_on_with(place):
-    """A limit on the size of files stands in for the disk: what is large, is weights."""
+@pytest.mark.parametrize(
+    "trainer", [(), ("--set", "backend.trainer={type: ddp, num_workers: 2}")], ids=["one", "ranks"]
+)
+def test_what_a_full_disk_ended_is_gone_on_with(place, trainer):
+    """A limit on the size of files stands in for the disk: what is large, is weights. Also in a
+    rank, which is another process than its trial."""
     section = SECTION.replace(
         "[8, 16]}", "[512]}\n    combiner.num_fc_layers: {space: choice, categories: [2]}"
     )
     with_section(place, section)
     place.good("preprocess")
-    program = [sys.executable, "-m", "distcore", *place.words(*words(place))]
+    program = [sys.executable, "-m", "distcore", *place.words(*words(place), *trainer)]
     limited = ["sh", "-c", 'ulimit -f 400; exec "$@"', "sh", *program]
     done = place.finish(place.program(*limited))
     assert done.code == 1
@@ -308,7 +312,7 @@ def test_what_a_full_disk_ended_is_gone_on_with(place):
     assert f"mend that, and go on with {resume}" in done.err
     assert [each["state"] for each in results(place)] == ["failed"] * 3
     tried = sorted(each["parameters"]["trainer.learning_rate"] for each in results(place))
-    done = good(place, *resume.split())
+    done = good(place, *resume.split(), *trainer)
     assert "Gone on with, since a disk or a limit ended them: 0000, 0001, 0002." in done.err
     assert [each["state"] for each in results(place)] == ["finished"] * 3
     again = sorted(each["parameters"]["trainer.learning_rate"] for each in results(place))

@@ -166,7 +166,8 @@ def _mapped(
             memory = mmap.mmap(handle, size)
         except OSError as error:
             failure = str(error)
-    owner, shared = gather((os.getpid(), handle))[0]
+    # What could not be reserved is not handed on: it is shorter than its mapping.
+    owner, shared = gather((os.getpid(), handle if memory is not None else -1))[0]
     if rank and shared >= 0:
         try:
             other = os.open(f"/proc/{owner}/fd/{shared}", os.O_RDWR)

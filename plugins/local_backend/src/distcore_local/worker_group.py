@@ -220,7 +220,9 @@ class Attempt:
         self._raised_at = self._raised_at or time.monotonic()
         if not own and time.monotonic() - self._raised_at < LATER_SECONDS:
             return None
-        rank, told = next(iter((own or raised).items()))
+        # The others lose their connection to one whose disk is full, and may be heard first.
+        refused = {rank: told for rank, told in raised.items() if told.cause is not None}
+        rank, told = next(iter((own or refused or raised).items()))
         error = told.error if isinstance(told.error, DistcoreError) else None
         text = (told.text or str(error)).strip().rstrip(".")
         return Loss(
