@@ -41,8 +41,8 @@ class NumberFeature(TabularFeature):
     outlier_strategy also outlier: {low, high, fill}; if quantiles were asked for also those, each
     value once; of an output also standard: {mean, std} of its codes.
 
-    As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or
-    the mode; values that come from neighbours (bfill, ffill) are not counted twice.
+    As in Ludwig, statistics are of the column as it is after filling: with a constant, the mean,
+    the mode, or values of neighbours (bfill, ffill).
     """
 
     kind = "number"

@@ -11,6 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -471,6 +472,16 @@ def test_whole_numbers_beyond_64_bits(refused, put, value):
     text = f'[{{"a": 1, "b": {value}}}]'
     for dataset in (put(text, "data.json"), {"a": [1], "b": [value]}):
         assert "column 'b': it holds a whole number beyond 64 bits" in refused(dataset)
+
+
+def test_half_a_character(refused):
+    """Python's texts can hold one, as of a file read with errors="surrogateescape"; Arrow's
+    cannot."""
+    columns = {"a": [1, 2], "b": ["fine", "caf\udce9"]}
+    for dataset in (columns, pd.DataFrame(columns), pd.DataFrame(columns).astype("category")):
+        message = refused(dataset)
+        assert "column 'b': 'caf\\udce9' has half of a character in it" in message
+        assert "read it with the encoding" in message
 
 
 def test_what_is_no_file(refused, put, tmp_path):

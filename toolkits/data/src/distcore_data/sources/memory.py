@@ -81,6 +81,8 @@ def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
     except OverflowError as error:
         raise _too_large(SHOWN) from error
+    except UnicodeEncodeError as error:
+        raise _half_a_character(_where_halved(dataset), error) from error
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"{SHOWN}: {error}. Give every column values of one type, for instance with "
@@ -93,6 +95,25 @@ def _too_large(where: str) -> DataError:
     return DataError(
         f"{where}: it holds a whole number beyond 64 bits. Give the column as strings or floats."
     )
+
+
+def _half_a_character(where: str, error: UnicodeEncodeError) -> DataError:
+    return DataError(
+        f"{where}: {error.object!r:.60} has half of a character in it (a surrogate), which UTF-8 "
+        "cannot hold. Correct the text, or read it with the encoding that it was written in."
+    )
+
+
+def _where_halved(dataset: Any) -> str:
+    """The frame and the column of which Arrow cannot write a text."""
+    for name in frame_columns(dataset):
+        try:
+            pa.array(dataset[name], from_pandas=True)
+        except UnicodeEncodeError:
+            return f"{SHOWN}, column {name!r}"
+        except (pa.ArrowException, TypeError, OverflowError):  # another column's fault
+            continue
+    return SHOWN
 
 
 def _validated(table: pa.Table) -> pa.Table:
@@ -125,6 +146,8 @@ def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
             arrays[name] = pa.array(values, from_pandas=True)
         except OverflowError as error:
             raise _too_large(f"{SHOWN}, column {name!r}") from error
+        except UnicodeEncodeError as error:
+            raise _half_a_character(f"{SHOWN}, column {name!r}", error) from error
         except (pa.ArrowException, TypeError) as error:
             raise DataError(
                 f"{SHOWN}, column {name!r}: {error}. Give the column values of one type."
