@@ -146,6 +146,21 @@ def test_schema_is_a_schema_and_a_config_fits_it(folder, capsys):
     assert main(["schema", "--output", "nowhere/schema.json"]) == 2
 
 
+@pytest.mark.parametrize("words", [["schema"], ["plugins", "lock"]])
+def test_what_is_written_takes_the_place_of_its_own_kind_alone(folder, words, capsys):
+    """`--output` with the name of the config, or of the dataset, must not cost it."""
+    for name in ("config.yaml", "data.csv", "other.json"):
+        (folder / name).write_text('{\n  "$schema": "https://example.org/mine"}')
+        before = (folder / name).read_bytes()
+        assert main([*words, "--output", name]) == 2
+        assert f"{name} exists, is nothing that this command wrote" in capsys.readouterr().err
+        assert (folder / name).read_bytes() == before
+    (folder / "made.json").touch()  # which has nothing to lose
+    for _ in range(2):
+        assert main([*words, "--output", "made.json"]) == 0
+    json.loads((folder / "made.json").read_text())
+
+
 def test_report_is_made_again_from_the_files(folder, capsys):
     outcome = distcore.experiment(
         data.config(str(folder / "cache")), data.table(), output_directory=folder / "results"

@@ -108,6 +108,22 @@ def write_new(path: Path, text: str) -> None:
     write(path, text)
 
 
+def write_again(path: Path, text: str, beginning: str) -> None:
+    """Write a file, also in place of one that an earlier call wrote, which begins so. Raises
+    UserError if it is any other, such as a config or a dataset."""
+    from distcore_core.errors import UserError
+
+    with writable(path):
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(beginning)) not in (b"", beginning.encode()):
+                    raise UserError(
+                        f"{path} exists, is nothing that this command wrote, and was left as it "
+                        "is. Give another file with --output."
+                    )
+    write(path, text)
+
+
 def write(path: Path, text: str) -> None:
     """Write a file whole. Raises UserError if it cannot be written."""
     from distcore_core.io.atomic import write_file
@@ -163,7 +179,8 @@ def lock(path: Path) -> int:
         if offer.distribution not in blocked:
             files = files_of(offer.distribution)
             found[offer.distribution] = {"version": offer.version, "files": files}
-    write(path, json.dumps({"distributions": found}, indent=2, sort_keys=True) + "\n")
+    text = json.dumps({"distributions": found}, indent=2, sort_keys=True) + "\n"
+    write_again(path, text, '{\n  "distributions": {')
     number = sum(len(each["files"]) for each in found.values())
     print(f"Wrote {path}: {len(found)} distributions, {number} files.")
     print(f"It holds for whatever has it in the environment: export {VARIABLE}={path.absolute()}")
@@ -214,5 +231,6 @@ def schema(arguments: Namespace) -> int:
     if arguments.output is None:
         sys.stdout.write(text)
     else:
-        write(Path(arguments.output), text)
+        to_its_title = text.partition('"type"')[0]
+        write_again(Path(arguments.output), text, to_its_title)
     return 0
