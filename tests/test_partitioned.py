@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
@@ -168,6 +169,26 @@ def test_the_bytes_are_those_of_one_process(
     assert len(tasks(elsewhere)) == len(tasks(elsewhere, "Survey")) > 3
     assert f"40 of {ROWS} rows were left out" in caplog.text
     assert "the first is row 999" in caplog.text
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_column_of_which_the_model_knows_no_value_is_told(
+    tmp_path, elsewhere, model, wide, command, known, caplog
+):
+    """Once, of all pieces: some rows that it knows are enough."""
+    table = pacsv.read_csv(wide)
+    place = table.schema.get_field_index("city")
+    cities = pc.utf8_upper(table["city"]).to_pylist()
+    if known:
+        cities[-50:] = table["city"][-50:].to_pylist()
+    told, folder = tmp_path / "told.csv", tmp_path / "out"
+    pacsv.write_csv(table.set_column(place, "city", pa.array(cities)), told)
+    with caplog.at_level("WARNING", "distcore"):
+        getattr(distcore, command)(model, told, output_directory=folder, backend="elsewhere")
+    assert len(tasks(elsewhere)) > 3
+    said = [each for each in caplog.messages if "'city' has no value, in" in each]
+    assert len(said) == (not known), caplog.text
 
 
 @pytest.mark.system
@@ -421,7 +442,7 @@ def test_another_model_in_the_same_place_is_not_taken_for_it(tmp_path, model, tr
 
 def test_a_result_that_was_changed_on_its_way_is_refused():
     batch = pa.record_batch({"x": pa.array([1.0, None])})
-    content = packed(Found(2, 0, -1, [batch, batch]))
+    content = packed(Found(2, 0, -1, ["x"], [batch, batch]))
     found = unpacked(content)
     assert [each.equals(batch) for each in found.batches] == [True, True]
     for place in range(0, len(content), 7):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distcore_torch.evaluation import Evaluation
     from distcore_torch.prediction import Request
 
-VERSION = 1
+VERSION = 2
 """Of what is kept on disk, and of how datasets are cut."""
 
 log = logging.getLogger("distcore")
@@ -69,7 +69,8 @@ def answered_in_pieces(
             try:
                 tasks = _tasks(session, answer, partitions)
                 _answer_missing(session, answer, tasks, store, source)
-                yield checked(_in_order(answer, tasks, store, evaluation), source)
+                found = _in_order(session, answer, tasks, store, evaluation)
+                yield checked(found, source)
             except UserError:
                 store.clear()
                 raise
@@ -136,21 +137,29 @@ def _answer_missing(
 
 
 def _in_order(
-    answer: Answer, tasks: Sequence[Task], store: Store, evaluation: Evaluation | None
+    session: ModelSession,
+    answer: Answer,
+    tasks: Sequence[Task],
+    store: Store,
+    evaluation: Evaluation | None,
 ) -> Iterator[pa.RecordBatch]:
     """The predictions of all pieces; what was scored goes to the evaluation."""
-    from distcore_data.encoding.stream import tell_left_out
+    from distcore_data.encoding.stream import tell_left_out, tell_unknown
 
     rows, left_out, first = 0, 0, -1
+    features = session.artifact.features
+    unknown = {each.name for each in features.inputs}
     for index, task in enumerate(tasks):
         found = store.get(index) or store.put(index, answer(task))
         if found.left_out and first < 0:
             first = rows + found.first
         rows, left_out = rows + found.rows, left_out + found.left_out
+        unknown &= set(found.unknown)
         if evaluation is not None and found.evaluation is not None:
             evaluation.add(found.evaluation)
         yield from found.batches
     tell_left_out(rows, left_out, first)
+    tell_unknown(rows - left_out, unknown, features)
 
 
 def _say_how_to_go_on(store: Store, error: BaseException) -> None:

@@ -36,13 +36,14 @@ class Found:
     """What was found about a piece.
 
     rows: read. left_out: how many of them miss a value of a drop_row column; first: place of the
-        first of these, or -1.
+        of these, or -1. unknown: inputs of whose values in the others the model knows none.
     batches: decoded predictions, in order. evaluation: None for a prediction.
     """
 
     rows: int
     left_out: int
     first: int
+    unknown: Sequence[str]
     batches: Sequence[pa.RecordBatch]
     evaluation: EvaluationState | None = None
 
@@ -56,6 +57,7 @@ def packed(found: Found) -> bytes:
         "rows": found.rows,
         "left_out": found.left_out,
         "first": found.first,
+        "unknown": list(found.unknown),
         "predictions": len(predictions),
         "evaluation": evaluation,
     }
@@ -78,6 +80,7 @@ def unpacked(content: bytes) -> Found:
         header["rows"],
         header["left_out"],
         header["first"],
+        header["unknown"],
         batches,
         _evaluation(header["evaluation"], content[middle:]),
     )

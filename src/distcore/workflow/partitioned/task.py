@@ -169,7 +169,10 @@ class Answer:
                 batches += parts
         left_out = stream.dropped
         first = int(left_out[0]) if len(left_out) else -1
-        return Found(stream.rows, len(left_out), first, batches if self.decode else (), state)
+        unknown = tuple(sorted(stream.unknown))
+        return Found(
+            stream.rows, len(left_out), first, unknown, batches if self.decode else (), state
+        )
 
 
 @dataclass(frozen=True)

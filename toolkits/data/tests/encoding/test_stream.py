@@ -115,3 +115,38 @@ def test_the_row_of_a_bad_value_is_told(write, table, features, tmp_path):
     path = write(table.set_column(place, "x7", pa.array(values)), tmp_path)
     with pytest.raises(DataError, match=r"(row 431|line 433), column 'x7': inf is infinite"):
         pieces(path, features)
+
+
+@pytest.mark.parametrize("write", [parquet, csv])
+def test_a_column_of_which_the_model_knows_no_value_is_told(
+    write, table, features, tmp_path, caplog
+):
+    """Such as `True` where it was trained on `true`: the model answers all the same."""
+    place = table.schema.get_field_index("colour")
+    names = table["colour"].to_pylist()
+
+    def told(written):
+        path = write(table.set_column(place, "colour", pa.array(written)), tmp_path)
+        caplog.clear()
+        _, found = pieces(path, features)
+        return found.unknown, [each for each in caplog.messages if "trained" in each]
+
+    assert told(names) == ({}, [])
+    assert told([name.upper() for name in names[:-1]] + names[-1:]) == ({}, [])
+    unknown, (said,) = told([name.upper() for name in names])
+    assert unknown == {"colour": 0}
+    rows = ROWS - table["strict"].null_count
+    assert f"Column 'colour' has no value, in {rows} rows, that the model was trained on" in said
+    assert "('c0', 'c1', 'c10', …)" in said
+
+
+def test_values_of_a_few_rows_may_all_be_new(table, features, caplog):
+    few = table.slice(0, stream.FEWEST_ROWS - 1)
+    place = few.schema.get_field_index("colour")
+    source = open_source(
+        few.set_column(place, "colour", pa.array(["?!"] * len(few))), features.raw()
+    )
+    found = stream.encode_stream(source, features, ("input",))
+    list(found.pieces())
+    assert found.unknown == {"colour": 0}
+    assert "trained" not in caplog.text

@@ -3,14 +3,15 @@ the rows.
 
 Missing values are treated as at fit time. As in Ludwig, that includes drop_row: a row that misses a
 value of an input with that strategy cannot be predicted, and one that misses such a target cannot
-be scored, so it is left out, with a warning; `EncodedStream.dropped` names these rows.
+be scored, so it is left out, with a warning; `EncodedStream.dropped` names these rows. Of an input
+of which the model knows no value, there is a warning, too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_data.arrow import to_numpy
 from distcore_data.blame import BadRow
 from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
@@ -36,6 +38,10 @@ MOST_TOGETHER = 8
 
 COLUMNS_ALONE = 128
 """Columns of a dataset whose partitions, of 4,096 numbers a column, are worth encoding alone."""
+
+FEWEST_ROWS = 20
+"""Rows from which it is told that the model knows no value of a column: of fewer, all may be
+new."""
 
 log = logging.getLogger("distcore")
 
@@ -94,6 +100,24 @@ def tell_left_out(rows: int, left_out: int, first: int) -> None:
         )
 
 
+def tell_unknown(rows: int, names: Collection[str], features: Features) -> None:
+    """Warn of inputs that have no value in `rows` rows that the model knows: most often they are
+    written otherwise than when it was trained, and it answers all the same."""
+    for name in sorted(names) if rows >= FEWEST_ROWS else ():
+        feature = next(each for each in features.inputs if each.name == name)
+        metadata = features.metadata[name]
+        labels = list(feature.labels(metadata) or ())
+        del labels[metadata["unknown"]]
+        log.warning(
+            "Column %r has no value, in %s rows, that the model was trained on (%s%s): all of them "
+            "are one unknown value to it. Look whether they are written as they were then.",
+            features.source_columns[name],
+            f"{rows:,}",
+            ", ".join(map(repr, labels[:3])),
+            ", …" if len(labels) > 3 else "",
+        )
+
+
 class Piece(NamedTuple):
     """Some rows in order. first: row number of the first. read: rows of the source.
 
@@ -119,9 +143,10 @@ class EncodedStream:
 
     partitions: in row order. around: what lies around each of them, if that is known already (these
     are then some partitions of a larger dataset, and nobody is told here about rows that are left
-    out). threads: 0 for one a CPU.
+    out and values that are unknown). threads: 0 for one a CPU.
     rows: rows of the source that were read so far. dropped: row numbers that were left out, int64,
-        in order.
+        in order. unknown: {input: the code of what the model does not know}, of those that had
+        nothing else so far.
     """
 
     def __init__(
@@ -133,9 +158,10 @@ class EncodedStream:
         threads: int = 0,
     ) -> None:
         self.recipe = _recipe(features, roles)
-        self.metadata = features.metadata
+        self.features, self.metadata = features, features.metadata
         self.partitions = partitions
         self.rows = 0
+        self.unknown: dict[str, int] = {}
         self._dropped: list[np.ndarray] = []
         self._around = around
         self._surveyed = columns_to_survey(features, roles)
@@ -160,17 +186,30 @@ class EncodedStream:
     def pieces(self) -> Iterator[Piece]:
         """Every partition with which of its rows were kept, also those of which none was."""
         self.rows, self._dropped, kept_rows = 0, [], 0
+        self.unknown = {
+            each.name: self.metadata[each.name]["unknown"]
+            for each in self.features.inputs
+            if self.features.columns[each.name].width == 1
+            and self.metadata[each.name].get("unknown", -1) >= 0
+        }
         with ThreadPoolExecutor(self._threads, thread_name_prefix="distcore-encode") as pool:
             around = self._survey(pool)
             for read, kept, batch in chain.from_iterable(self._ahead(pool, around)):
                 if kept is not None:
                     left_out = np.setdiff1d(np.arange(read), kept, assume_unique=True)
                     self._dropped.append(left_out + self.rows)
+                self.unknown = {
+                    name: code
+                    for name, code in self.unknown.items()
+                    if (to_numpy(batch.column(name)) == code).all()
+                }
                 yield Piece(self.rows, read, kept, batch)
                 self.rows += read
                 kept_rows += batch.num_rows
-        if self._around is None and kept_rows < self.rows:
-            tell_left_out(self.rows, self.rows - kept_rows, int(self.dropped[0]))
+        if self._around is None:
+            if kept_rows < self.rows:
+                tell_left_out(self.rows, self.rows - kept_rows, int(self.dropped[0]))
+            tell_unknown(kept_rows, self.unknown, self.features)
 
     def _ahead(
         self, pool: ThreadPoolExecutor, around: Sequence[Mapping[str, Neighbours]]
