@@ -36,7 +36,7 @@ class Found:
     """What was found about a piece.
 
     rows: read. left_out: how many of them miss a value of a drop_row column; first: place of the
-        of these, or -1. unknown: inputs of whose values in the others the model knows none.
+        first of these, or -1. unknown: inputs of whose values in the others the model knows none.
     batches: decoded predictions, in order. evaluation: None for a prediction.
     """
 

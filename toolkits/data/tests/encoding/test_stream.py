@@ -150,3 +150,11 @@ def test_values_of_a_few_rows_may_all_be_new(table, features, caplog):
     list(found.pieces())
     assert found.unknown == {"colour": 0}
     assert "trained" not in caplog.text
+
+
+def test_a_feature_may_have_unknown_values_and_no_labels(table, features, caplog, monkeypatch):
+    """One of a plugin's, which names no classes: it is told all the same."""
+    (colour,) = (each for each in features.inputs if each.name == "colour")
+    monkeypatch.setattr(colour, "labels", lambda metadata: None)
+    stream.tell_unknown(stream.FEWEST_ROWS, {"colour"}, features)
+    assert "that the model was trained on: all of them" in caplog.text

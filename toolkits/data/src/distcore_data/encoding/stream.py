@@ -103,19 +103,21 @@ def tell_left_out(rows: int, left_out: int, first: int) -> None:
 def tell_unknown(rows: int, names: Collection[str], features: Features) -> None:
     """Warn of inputs that have no value in `rows` rows that the model knows: most often they are
     written otherwise than when it was trained, and it answers all the same."""
-    for name in sorted(names) if rows >= FEWEST_ROWS else ():
-        feature = next(each for each in features.inputs if each.name == name)
-        metadata = features.metadata[name]
-        labels = list(feature.labels(metadata) or ())
-        del labels[metadata["unknown"]]
-        log.warning(
-            "Column %r has no value, in %s rows, that the model was trained on (%s%s): all of them "
-            "are one unknown value to it. Look whether they are written as they were then.",
-            features.source_columns[name],
-            f"{rows:,}",
-            ", ".join(map(repr, labels[:3])),
-            ", …" if len(labels) > 3 else "",
-        )
+    if rows < FEWEST_ROWS:
+        return
+    for feature in features.inputs:
+        if feature.name in names:
+            metadata = features.metadata[feature.name]
+            labels = feature.labels(metadata) or ()
+            known = [each for code, each in enumerate(labels) if code != metadata["unknown"]]
+            shown = [*map(repr, known[:3]), *(["…"] if len(known) > 3 else [])]
+            log.warning(
+                "Column %r has no value, in %s rows, that the model was trained on%s: all of them "
+                "are one unknown value to it. Look whether they are written as they were then.",
+                features.source_columns[feature.name],
+                f"{rows:,}",
+                f" ({', '.join(shown)})" if shown else "",
+            )
 
 
 class Piece(NamedTuple):
