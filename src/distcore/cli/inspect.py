@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow.table import table
-from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale
@@ -33,10 +32,7 @@ def plan(arguments: Namespace) -> int:
         gpus=arguments.gpus,
         scale=scale_of(arguments),
     )
-    if arguments.json:
-        print(json.dumps(described, indent=2))
-    else:
-        print(printable(render(described), keep="\n"))
+    print(json.dumps(described, indent=2) if arguments.json else render(described))
     return 0
 
 
@@ -112,15 +108,14 @@ def write_again(path: Path, text: str, beginning: str) -> None:
     """Write a file, also in place of one that an earlier call wrote, which begins so. Raises
     UserError if it is any other, such as a config or a dataset."""
     from distcore_core.errors import UserError
+    from distcore_data.own_files import begins_with
 
     with writable(path):
-        if path.is_file():
-            with path.open("rb") as file:
-                if file.read(len(beginning)) not in (b"", beginning.encode()):
-                    raise UserError(
-                        f"{path} exists, is nothing that this command wrote, and was left as it "
-                        "is. Give another file with --output."
-                    )
+        if path.is_file() and path.stat().st_size and not begins_with(path, beginning):
+            raise UserError(
+                f"{path} exists, is nothing that this command wrote, and was left as it is. Give "
+                "another file with --output."
+            )
     write(path, text)
 
 

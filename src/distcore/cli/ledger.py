@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from distcore.cli.arguments import set_up_logging, shown
 from distcore_core.errors import UserError
 from distcore_data.printable import printable
+
+if TYPE_CHECKING:
+    from distcore.workflow.difference import Difference
+    from distcore.workflow.verify import Verified
+
+
+def _print(found: Difference | Verified, as_json: bool) -> None:
+    print(json.dumps(found.as_json(), indent=2) if as_json else printable(str(found), keep="\n"))
 
 
 def diff(arguments: Namespace) -> int:
@@ -16,11 +25,7 @@ def diff(arguments: Namespace) -> int:
 
     set_up_logging(arguments.logging_level)
     found = compare(arguments.one, arguments.other, credentials=arguments.credentials)
-    print(
-        json.dumps(found.as_json(), indent=2)
-        if arguments.json
-        else printable(str(found), keep="\n")
-    )
+    _print(found, arguments.json)
     return 0 if found.equal else 1
 
 
@@ -37,11 +42,7 @@ def verify(arguments: Namespace) -> int:
         credentials=arguments.credentials,
         view=shown(arguments.logging_level),
     )
-    print(
-        json.dumps(found.as_json(), indent=2)
-        if arguments.json
-        else printable(str(found), keep="\n")
-    )
+    _print(found, arguments.json)
     return 0 if found.equal else 1
 
 

@@ -272,9 +272,8 @@ def _prediction(
     memory = constants.memory["predict"] + 2 * 4 * work.parameters + work.made
     memory += constants.held["distinct"] * _distinct(sample, dataset)
     memory += _under_way(constants, sample, dataset, min(rows, PREDICTED_AT_ONCE))
-    if (
-        "parquet" in _formats(dataset).values()
-    ):  # a row group is decoded whole, a csv is cut anywhere
+    # A row group is decoded whole, a csv is cut anywhere.
+    if "parquet" in _formats(dataset).values():
         memory += min(8 * len(dataset["types"]) * rows, ROW_GROUP)
     memory += constants.predicted * min(rows, PREDICTED_AT_ONCE)
     return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")

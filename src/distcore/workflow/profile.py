@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distcore_data import profiling
+from distcore_data.own_files import begins_with
 from distcore_data.profiling import WAITING, Function, Part, Sampler
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ NOT_OURS = "exists, is no profile of distcore's, and was left as it is"
 def replaceable(path: Path) -> bool:
     """Whether a profile may be written to the path: nothing lies there, or one of ours."""
     try:
-        with path.open("rb") as file:
-            return file.read(len(BEGINNING)) == BEGINNING.encode()
+        return begins_with(path, BEGINNING)
     except OSError:  # nothing is there, or the writing will say what is wrong
         return True
 

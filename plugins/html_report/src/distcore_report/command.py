@@ -55,16 +55,15 @@ class ReportCommand:
 def writable(path: Path) -> Iterator[None]:
     """A place that the user named and that cannot be written becomes a UserError, and so does a
     file that is there and no page of ours, such as a dataset."""
+    from distcore_data.own_files import begins_with
     from distcore_report.page import BEGINNING
 
     try:
-        if path.is_file():
-            with path.open("rb") as file:
-                if file.read(len(BEGINNING)) != BEGINNING.encode():
-                    raise UserError(
-                        f"{path} exists, is no page of distcore's, and was left as it is. Give "
-                        "another file with --output."
-                    )
+        if path.is_file() and not begins_with(path, BEGINNING):
+            raise UserError(
+                f"{path} exists, is no page of distcore's, and was left as it is. Give another "
+                "file with --output."
+            )
         yield
     except OSError as error:
         raise UserError(

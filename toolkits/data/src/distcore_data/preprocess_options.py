@@ -141,7 +141,7 @@ class Delimited(Options):
     @model_serializer(mode="wrap")
     def _without_point(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without the decimal sign, if it is the default: keys of caches are digests of this, and
-        those from before there was a choice should be found again."""
+        an option that nobody gave makes no other key."""
         found: dict[str, Any] = handler(self)
         return {name: each for name, each in found.items() if (name, each) != ("decimal", ".")}
 
