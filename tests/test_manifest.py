@@ -155,6 +155,17 @@ def test_one_of_another_api_is_broken_without_being_imported(site, manifest):
     assert not site.imported()
 
 
+@pytest.mark.parametrize("kind", ["trainers", "features"])
+def test_one_whose_module_is_gone_is_broken_without_being_imported(site, manifest, kind):
+    site.install(1, manifest(1, kind), kind)
+    (site.folder / "dummy_1" / "plugin.py").unlink()
+    rows = json.loads(site.run("plugins", "--json"))
+    [row] = [row for row in rows if row["distribution"] == "dummy-1"]
+    assert row["state"] == "broken"
+    assert row["error"] == "dummy_1.plugin is missing; reinstall dummy-1"
+    assert not site.imported()
+
+
 @pytest.mark.parametrize("text", ["", "[1]", '{"api": [1, 0], "offers": {}}', "[" * 100_000])
 def test_a_manifest_that_says_nothing_of_the_plugin_is_as_none(site, text):
     site.install(1, text, "trainers")

@@ -248,6 +248,12 @@ def test_a_factory_that_answers_none_is_an_error(tmp_path: Path) -> None:
     assert "answered None" in python(tmp_path, RESOLVE).stdout
 
 
+def test_a_factory_that_is_not_marked_is_told_so(tmp_path: Path) -> None:
+    code = GOOD.replace("@hookimpl\ndef distcore_make_trainer", "def distcore_make_trainer")
+    distribution(tmp_path, "unmarked-one", code)
+    assert "is not marked with @hookimpl" in python(tmp_path, RESOLVE).stdout
+
+
 def test_a_plugin_that_cannot_work_here_says_so_before_any_work(tmp_path):
     """Nothing is read and nothing is written; what it names as the way out is what the user
     reads."""

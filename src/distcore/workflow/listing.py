@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 from distcore.workflow.probe import ask
@@ -94,7 +96,23 @@ def _by_manifest(offer: Offer, said: Stated) -> Row:
         check_api(offer, SimpleNamespace(DISTCORE_API=said.api))
     except PluginError as error:
         return _row(offer, "broken", str(error))
+    module = offer.value.partition(":")[0]
+    if not _is_there(module):
+        return _row(offer, "broken", f"{module} is missing; reinstall {offer.distribution}")
     return _row(offer, "ok")
+
+
+def _is_there(module: str) -> bool:
+    """Whether the module would be found, and those above it. None is imported, as those above it
+    would be by `find_spec`."""
+    name, *below = module.split(".")
+    spec = find_spec(name)
+    for each in below:
+        if spec is None:
+            return False
+        name = f"{name}.{each}"
+        spec = PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return spec is not None
 
 
 def _key(offer: Offer) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ class Plugins(Installed):
             )
         if made is None:
             raise PluginBroken(
-                f"{offer.who} offers {role.singular} {name!r}, "
-                f"but its {role.hook} answered None. Report this to its authors."
+                f"{offer.who} offers {role.singular} {name!r}, but its {role.hook} answered None, "
+                "or is not marked with @hookimpl. Report this to its authors."
             )
         if lacks := role.lacks(made):
             raise PluginBroken(

@@ -19,7 +19,7 @@ def first_cause(
 ) -> str:
     """Why the group ended: a rank that died, else one whose node is gone, else what a rank raised.
 
-    A rank that loses the connection to one that died raises, too; that is not the cause. nodes:
+    A rank that loses the connection to another one raises, too; that is not the cause. nodes:
     `ray.nodes()`."""
     ours = [each for each in failures if each.seat.group == group]
     died = [each for each in ours if each.died]
@@ -35,7 +35,8 @@ def first_cause(
             "longer answers"
         )
     if ours:
-        return told(ours[0].seat, ours[0].how)
+        blamed = _blamed(ours)
+        return told(blamed.seat, blamed.how)
     silent = [each for each in seated if each.rank not in {one.seat.rank for one in ours}]
     where = ", ".join(f"rank {each.rank} on node {each.host}" for each in silent[:3])
     return f"Ray ended a worker without telling why ({where or 'before a rank began'})"
@@ -44,7 +45,13 @@ def first_cause(
 def cause_of(group: str, failures: Sequence[Failure]) -> OSError | None:
     """What the system said, if a disk or a limit is to blame for a group's end."""
     ours = [each for each in failures if each.seat.group == group]
-    return None if any(each.died for each in ours) or not ours else ours[0].cause
+    return None if any(each.died for each in ours) or not ours else _blamed(ours).cause
+
+
+def _blamed(raised: Sequence[Failure]) -> Failure:
+    """Of ranks that raised, the one that the system refused something, else the first: the others
+    may have lost it."""
+    return next((each for each in raised if each.cause is not None), raised[0])
 
 
 def told(seat: Seat, how: str) -> str:
