@@ -186,6 +186,36 @@ def test_all_mistakes_are_told_at_once():
     assert "line 14: hyperopt.parameters.combiner.num_fc_layers.lower: -1 cannot be tried" in said
 
 
+def test_mistakes_of_the_section_and_of_the_rest_are_told_in_two_goes():
+    """What the section names can be looked for in a config that is well."""
+    section = """
+        split: nowhere
+        parameters:
+          trainer.learning_rate: {space: uniform, lower: 0.2, upper: 0.1}
+          q.encoder: {space: choice, categories: [dense]}
+        """
+    said = refused(section, HEAD.replace("epochs", "epoch").replace("y\n", "z\n"))
+    assert "3 mistakes" in said
+    assert "line 6: trainer.epoch: unknown option" in said
+    assert "line 12: hyperopt.split: should be" in said
+    assert "line 14: hyperopt.parameters.trainer.learning_rate: upper (0.1) should be" in said
+    said = refused(section, HEAD.replace("y\n", "z\n"))
+    assert "4 mistakes" in said
+    assert "line 10: hyperopt.output_feature: 'z' is no output feature" in said
+    assert "line 12: hyperopt.split: should be" in said
+    assert "line 15: hyperopt.parameters.q.encoder: 'q' is neither a feature nor" in said
+
+
+@pytest.mark.parametrize("value", ["[1]", "seven", "{parameters: 3}", "{parameters: {3: 4}}"])
+def test_a_section_of_another_kind_is_told(value):
+    head = HEAD[: HEAD.index("hyperopt:")]
+    for text, more in ((head, ""), (head.replace("epochs", "epoch"), "line 6: trainer.epoch: ")):
+        with pytest.raises(ConfigError) as caught:
+            read_section(parse(f"{text}hyperopt: {value}\n", "c.yaml"))
+        assert more in str(caught.value)
+        assert "line 7: hyperopt" in str(caught.value)
+
+
 def test_values_that_do_not_go_together_are_told():
     """A combination that the search could ask for, of which each part is right alone."""
     said = refused(

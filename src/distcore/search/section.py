@@ -65,35 +65,36 @@ class Section:
 
 
 def read_section(document: Document) -> Section:
-    """The section of a config, every mistake of its structure told at once. Raises ConfigError.
+    """The section of a config, every mistake of its structure told at once, with those of the rest
+    of the config. Raises ConfigError.
 
     The document is brought to today's spellings in place."""
-    config: RunConfig = load_config(document)
-    notes = tuple(upgrade_section(document))
-    values = copy.deepcopy(document.values)
-    written = values.pop(SECTION, None)
-    source_map = config.source_map
-    if not written:
+    source, source_map = document.source, document.source_map
+    issues: list[ConfigIssue] = []
+    try:
+        load_config(document)
+    except ConfigError as error:
+        issues += error.issues
+    if not document.values.get(SECTION):
         message = (
             "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore "
             "train`"
         )
-        raise ConfigError([ConfigIssue(0, SECTION, message)], document.source)
+        raise ConfigError([*issues, ConfigIssue(0, SECTION, message)], source)
+    if not isinstance(document.values[SECTION], Mapping):  # which was told
+        raise ConfigError(issues, source)
+    notes = tuple(upgrade_section(document))
+    values = copy.deepcopy(document.values)
+    written = values.pop(SECTION)
+    found = [] if issues else [*_targets(values, written), *_output_feature(values, written)]
     try:
         options = Hyperopt.model_validate(written)
     except ValidationError as error:
-        issues = [
-            source_map.issue((SECTION, *path), message)
-            for path, message in _problems(error, written)
-        ]
-        raise ConfigError(issues, document.source) from error
-    section = Section(
-        values, written, options, options.parameters, document.source, source_map, notes
-    )
-    issues = [*_targets(section), *_output_feature(section)]
+        found += _problems(error, written)
+    issues += [source_map.issue((SECTION, *path), message) for path, message in found]
     if issues:
-        raise ConfigError(issues, document.source)
-    return section
+        raise ConfigError(issues, source)
+    return Section(values, written, options, options.parameters, source, source_map, notes)
 
 
 def _problems(error: ValidationError, written: JSON) -> Iterator[tuple[KeyPath, str]]:
@@ -113,20 +114,21 @@ def _fields(model: type[Space]) -> Iterator[tuple[str, list[str]]]:
         yield name, list(model.model_fields)
 
 
-def _targets(section: Section) -> Iterator[ConfigIssue]:
-    for name in section.spaces:
+def _targets(values: Values, written: JSON) -> Iterator[tuple[KeyPath, str]]:
+    """Parameters that name nothing of the config."""
+    parameters = written.get("parameters")
+    for name in parameters if isinstance(parameters, Mapping) else ():
         try:
-            target(section.values, name)
+            target(values, name)
         except ValueError as error:
-            yield section.issue(("parameters", name), str(error))
+            yield ("parameters", name), str(error)
 
 
-def _output_feature(section: Section) -> Iterator[ConfigIssue]:
-    names = [each["name"] for each in section.values["output_features"]]
-    chosen = section.options.output_feature
-    if chosen not in (*names, "combined"):
-        message = f"{chosen!r} is no output feature; {nearest(chosen, (*names, 'combined'))}"
-        yield section.issue(("output_feature",), message)
+def _output_feature(values: Values, written: JSON) -> Iterator[tuple[KeyPath, str]]:
+    names = (*(each["name"] for each in values["output_features"]), "combined")
+    chosen = written.get("output_feature", "combined")
+    if isinstance(chosen, str) and chosen not in names:
+        yield ("output_feature",), f"{chosen!r} is no output feature; {nearest(chosen, names)}"
 
 
 # ------------------------------------------------------------------ every candidate resolves
