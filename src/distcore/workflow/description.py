@@ -3,7 +3,6 @@ what named it."""
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from distcore_core.contracts import JSON, LOADER, PROCESSOR, SECTION, TRAINER
 from distcore_data.roles import STORE
 from distcore_data.sources.registry import AUTO
 from distcore_data.stores.addresses import SCHEMES, is_url
+from distcore_data.threads import processors
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
@@ -37,9 +37,7 @@ def describe(session: Session, data: Data, cache: Cache) -> JSON:
         "environment": {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "processors": len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count(),
+            "processors": processors(),
             **{
                 name: metadata.version(name)
                 for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")

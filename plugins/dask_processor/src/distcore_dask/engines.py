@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from distcore_core.errors import UserError
 from distcore_dask.options import DaskOptions
+from distcore_data.threads import processors
 
 log = logging.getLogger("distcore")
 
@@ -65,11 +66,7 @@ class ThreadEngine:
     name, remote = "Dask's threads", False
 
     def __init__(self, threads: int | None = None) -> None:
-        cpus = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        cpus = processors()
         self.cpus = min(threads or cpus, cpus)
 
     def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:

@@ -4,12 +4,12 @@ what there is."""
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from distcore_core.errors import DistcoreError
+from distcore_data.threads import processors
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--jobs",
         type=int,
-        default=_cpus(),
+        default=processors(),
         metavar="N",
         help="compilers at a time; default: one a CPU",
     )
@@ -89,10 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--force", action="store_true", help="build again, whatever is in the cache")
     commands.add_parser("check", help="say what the installed Horovod can do")
     return parser
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _marker(wheel: Path) -> str:

@@ -8,7 +8,6 @@ first row; the others send it theirs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from distcore_core.contracts import (
 )
 from distcore_core.registry.manager import Plugins
 from distcore_data.temporaries import temporary_folder
+from distcore_data.threads import processors
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.make_process_group import process_group
 from distcore_horovod.process_group import ProcessGroup
@@ -66,11 +66,7 @@ class HorovodProcessor:
             return self._alone.scan(source, scratch)
         ranks = self._process_group.size
         partitions = list(source.partitions(TARGET_BYTES))
-        wanted = (
-            ranks
-            * SHARE
-            * (self.options.parallelism or max(1, len(os.sched_getaffinity(0)) // ranks))
-        )
+        wanted = ranks * SHARE * (self.options.parallelism or max(1, processors() // ranks))
         if 0 < len(partitions) < wanted:
             partitions = list(
                 source.partitions(max(TARGET_BYTES * len(partitions) // wanted, SMALLEST_BYTES))
@@ -164,7 +160,7 @@ def _scan(
     parallelism: int | None,
 ) -> None:
     _close(process_group)
-    threads = parallelism or max(1, len(os.sched_getaffinity(0)) // process_group.local_size)
+    threads = parallelism or max(1, processors() // process_group.local_size)
     _part.local = Plugins().make(PROCESSOR, "local", {"parallelism": threads})
     # The leader's folder goes with the cache that is being built; other ranks may be on other
     # machines.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import Rank, TrainJob, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_data.blame import one_line
+from distcore_data.threads import processors
 from distcore_horovod.afterwards import say_afterwards
 from distcore_torch.signals import Stoppable, named, signal_of
 
@@ -99,7 +100,7 @@ def surroundings(
     import torch
 
     threads = torch.get_num_threads()
-    share = max(1, len(os.sched_getaffinity(0)) // process_group.local_size)
+    share = max(1, processors() // process_group.local_size)
     told: dict[str, Any] = {
         "RANK": rank.index,
         "WORLD_SIZE": rank.world,

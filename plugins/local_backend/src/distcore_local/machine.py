@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from distcore_data.threads import processors
+
 CGROUP = Path("/sys/fs/cgroup")
 DEVICES = Path("/dev")
 
 
 def cpus(cgroup: Path = CGROUP) -> int:
     """CPUs this process may use: its affinity, and the quota of its cgroup, rounded up."""
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cpu_quota(cgroup)
+    mine, quota = processors(), _cpu_quota(cgroup)
     return mine if quota is None else max(1, min(mine, quota))
 
 

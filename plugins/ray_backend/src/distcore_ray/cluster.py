@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Resources
 from distcore_core.errors import DistcoreError, UserError
+from distcore_data.threads import processors
 from distcore_ray import settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
 from distcore_ray.head import ask
@@ -251,9 +252,6 @@ def is_connected() -> bool:
 
 def resources_here(options: BackendOptions) -> Resources:
     """What a cluster that is started on this machine would have; Ray is not imported for it."""
-    cpus = options.num_cpus or (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = len(
         [
@@ -268,7 +266,7 @@ def resources_here(options: BackendOptions) -> Resources:
         else min(there, len([each for each in visible.split(",") if each.strip()]))
     )
     return Resources(
-        cpus=cpus or 1,
+        cpus=options.num_cpus or processors(),
         gpus=seen if options.num_gpus is None else options.num_gpus,
         nodes=1,
         memory_bytes=_free_bytes(),
