@@ -195,8 +195,10 @@ def test_a_horovod_without_mpi_under_mpirun_is_refused(monkeypatch):
 def test_a_build_says_all_that_is_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "torch_version", lambda: None)
     monkeypatch.setattr(build.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UserError) as caught:
-        build.find_tools(True, {"PATH": str(tmp_path)})
+        build.find_tools(True)
     for word in ("g++", "make", "cmake", "torch", "Python's headers", "mpicxx"):
         assert word in str(caught.value)
 

@@ -83,7 +83,7 @@ def parse(text: str, source: str = "config") -> Document:
     return Document(values, source, reader.source_map, reader.raw)
 
 
-def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
+def from_mapping(values: Mapping[Any, Any]) -> Document:
     """The document of a dict: a deep copy, plain values only, without lines."""
     source_map, raw = SourceMap(), {}
 
@@ -92,7 +92,7 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
         if depth > MAX_DEPTH:
             raise ConfigError(
                 [source_map.issue(path, f"is nested deeper than {MAX_DEPTH} levels. Flatten it.")],
-                source,
+                "config",
             )
         if isinstance(value, Mapping):
             return {
@@ -109,9 +109,9 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
         message = (
             f"is a {type(value).__name__}. Use dicts, lists, strings, numbers, booleans and None."
         )
-        raise ConfigError([source_map.issue(path, message)], source)
+        raise ConfigError([source_map.issue(path, message)], "config")
 
-    return Document(copy(values, ()), source, source_map, raw)
+    return Document(copy(values, ()), "config", source_map, raw)
 
 
 def _near(path: Path) -> str:

@@ -32,33 +32,21 @@ def validate(model: type[M], values: Mapping[str, Any], where: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(mistakes_of(error, model, where, values=values), where) from error
+        issues = [
+            ConfigIssue(0, dotted(where, *path), without_passwords(message))
+            for path, message in problems_of(error, model, values)
+        ]
+        raise ConfigError(issues, where) from error
 
 
-def mistakes_of(
-    error: ValidationError,
-    model: type[BaseModel],
-    where: str = "",
-    line: int = 0,
-    values: Any = None,
-) -> list[ConfigIssue]:
-    """One mistake for each thing wrong, at the dotted path `where` plus its path in the values."""
-    return [
-        ConfigIssue(line, dotted(where, *path), without_passwords(message))
-        for path, message in problems_of(error, model, values)
-    ]
-
-
-def problems_of(
-    error: ValidationError, model: type[BaseModel], values: Any = None
-) -> list[Problem]:
-    """One problem for each thing wrong. values: what was validated; with it the names that pydantic
-    puts into a path for the branches of a union (`int`, the tag of a model) are left out, and
-    the branches' messages become one."""
+def problems_of(error: ValidationError, model: type[BaseModel], values: Any) -> list[Problem]:
+    """One problem for each thing wrong. values: what was validated; the names that pydantic puts
+    into a path for the branches of a union (`int`, the tag of a model) are left out, and the
+    branches' messages become one."""
     found: dict[tuple[str | int, ...], list[str]] = {}
     errors = error.errors(include_url=False)
     for each in errors:
-        path = each["loc"] if values is None else _without_branches(each, values)
+        path = _without_branches(each, values)
         if each["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = (*path, each["ctx"]["discriminator"].strip("'"))
         messages = found.setdefault(path, [])

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -61,14 +60,15 @@ class Tools:
     torch: str
 
 
-def find_tools(mpi: bool | None = None, environment: Mapping[str, str] | None = None) -> Tools:
+def find_tools(mpi: bool | None) -> Tools:
     """What a build needs. mpi: True: must be there; None: if mpicxx is.
 
     Raises UserError naming all that is missing."""
-    found = os.environ if environment is None else environment
     missing = []
-    path = os.pathsep.join([found.get("PATH", ""), sysconfig.get_path("scripts")])
-    compiler = found.get("CXX") or shutil.which("g++", path=path) or shutil.which("c++", path=path)
+    path = os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts")])
+    compiler = (
+        os.environ.get("CXX") or shutil.which("g++", path=path) or shutil.which("c++", path=path)
+    )
     if not compiler or not shutil.which(compiler, path=path):
         missing.append("a C++ compiler (Debian: apt-get install g++)")
     if not shutil.which("make", path=path):

@@ -29,7 +29,8 @@ MOST_BYTES = 64 << 20
 """Bytes of a document that are read, unless whoever reads it says otherwise."""
 
 MOST_CONTAINERS = 1 << 20
-"""Lists and mappings of a document: an empty one takes 64 bytes of memory for two of text."""
+"""Lists and mappings of a document; more are refused before they are made. An empty one takes 64
+bytes of memory for two of text."""
 
 LONGEST_INTEGER = 40
 """Digits; what is longer is no number of ours, and turning it into one takes time that grows
@@ -47,7 +48,6 @@ def parse_json(
     content: bytes | str,
     *,
     most_bytes: int = MOST_BYTES,
-    most_containers: int = MOST_CONTAINERS,
     finite: bool = True,
 ) -> Any:
     """The value of a JSON text from outside.
@@ -55,7 +55,6 @@ def parse_json(
     Args:
         content: UTF-8 bytes, with or without a byte order mark, or text.
         most_bytes: More are refused before they are looked at.
-        most_containers: Lists and mappings; more are refused before they are made.
         finite: Refuse NaN and infinities, which are no JSON; Python writes them all the same.
 
     Raises:
@@ -66,11 +65,11 @@ def parse_json(
         raise ValueError(_too_large(len(content), most_bytes))
     text = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     brackets = text.count(b"{") + text.count(b"[")
-    if brackets > most_containers:
+    if brackets > MOST_CONTAINERS:
         outside = STRING.sub(b"", text)
         brackets = outside.count(b"{") + outside.count(b"[")
-    if brackets > most_containers:
-        raise ValueError(f"it holds more than {most_containers} lists and mappings")
+    if brackets > MOST_CONTAINERS:
+        raise ValueError(f"it holds more than {MOST_CONTAINERS} lists and mappings")
     hooks: dict[str, Any] = {"parse_constant": _constant, "parse_float": _number} if finite else {}
     try:
         decoded = content if isinstance(content, str) else content.decode("utf-8-sig")

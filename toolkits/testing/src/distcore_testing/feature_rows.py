@@ -53,8 +53,9 @@ def cut(values: pa.Array, seed: int, pieces: int = 6) -> list[pa.Array]:
     return [values.slice(start, stop - start) for start, stop in pairwise(edges)]
 
 
-def awkward(values: pa.Array, rows: int = 1000) -> pa.Array:
+def awkward(values: pa.Array) -> pa.Array:
     """Numbers in the range of these, in no order, whose sums float64 rounds; some are missing."""
+    rows = 1000
     known = values.drop_null().to_numpy()
     known = known[np.isfinite(known)]
     low, high = float(known.min()), float(known.max())

@@ -18,7 +18,6 @@ from distcore_core.errors import PluginBroken, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import templates
 
-PREFIX = "distcore-"
 DISTRIBUTION = re.compile(r"[a-z0-9]|[a-z0-9][a-z0-9._-]*[a-z0-9]")
 """What pip takes (PEP 508), in lower case: the package has the name, too."""
 

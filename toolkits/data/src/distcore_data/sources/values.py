@@ -40,6 +40,8 @@ TYPES: dict[str, pa.DataType] = {
 }
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 BLANKS = " \t"
+SHOWN = 60
+"""Characters of a bad value that an error quotes."""
 
 
 def is_text(type_: pa.DataType) -> bool:
@@ -253,5 +255,5 @@ def _texts(values: pa.Array, unit: str | None) -> pa.Array:
     raise TypeError(f"no text for {type_}")
 
 
-def _shorten(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

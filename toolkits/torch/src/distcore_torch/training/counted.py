@@ -141,12 +141,12 @@ class Trial:
         return StepWork(self.rows, parameters, train.work, forward.work, forward.made)
 
 
-def median_seconds(function: Callable[[], object], seconds: float, least: int = 5) -> float:
-    """What a call takes, over so many seconds of calls. Not the least: of training's steps none but
-    the luckiest is that fast."""
+def median_seconds(function: Callable[[], object], seconds: float) -> float:
+    """What a call takes, over so many seconds of calls, five at least. Not the least: of training's
+    steps none but the luckiest is that fast."""
     found: list[float] = []
     until = time.perf_counter() + seconds
-    while len(found) < least or time.perf_counter() < until:
+    while len(found) < 5 or time.perf_counter() < until:
         started = time.perf_counter()
         function()
         found.append(time.perf_counter() - started)
