@@ -155,7 +155,8 @@ def _curves(outcome: Outcome, metric: str | None) -> Figure:
         raise UserError(f"No evaluation has a metric {wanted!r}. Metrics: {', '.join(known)}.")
     output = best.get("feature") if best.get("feature") in outputs else sorted(outputs)[0]
     series = {
-        split: _points(each.get(output, {}).get(wanted, [])) for split, each in statistics.items()
+        split: charts.by_round(each.get(output, {}).get(wanted, []))
+        for split, each in statistics.items()
     }
     title = f"{output}: {wanted}"
     rows = [
@@ -242,10 +243,6 @@ def _spec(title: str, mark: Any, rows: list[JSON], encoding: JSON) -> JSON:
         "mark": mark,
         "encoding": encoding,
     }
-
-
-def _points(values: Sequence[Any]) -> list[charts.Point]:
-    return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
 
 
 def split_scores(outcome: Outcome) -> JSON:

@@ -234,7 +234,9 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     yield _html([HEADER, *((run.name, *row(run)[1:]) for run in runs)])
     yield '<h2>Curves</h2><div class="row">'
     for what, series in curves(runs):
-        points = {name: _points(values) for name, values in list(series.items())[:MAX_CURVES]}
+        points = {
+            name: charts.by_round(values) for name, values in list(series.items())[:MAX_CURVES]
+        }
         yield charts.lines(points, "evaluation", what)
     yield "</div>"
     yield "<h2>Metrics</h2>"
@@ -242,10 +244,6 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     yield "<h2>Config</h2>"
     found = differences(runs)
     yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"
-
-
-def _points(values: Sequence[float | None]) -> list[charts.Point]:
-    return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
 
 
 def _html(rows: Sequence[Sequence[str]]) -> str:

@@ -67,9 +67,7 @@ def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
             .get(objective["feature"], {})
             .get(objective["metric"], [])
         )
-        points = [
-            (float(at + 1), float(value)) for at, value in enumerate(values) if value is not None
-        ]
+        points = charts.by_round(values)
         if points:
             series[each["trial"]] = points
     return charts.lines(series, "evaluation", what) if series else ""

@@ -63,11 +63,7 @@ def _curves(training: JSON) -> Iterator[str]:
             continue
         for output, metrics in outputs.items():
             for metric, values in metrics.items():
-                points = [
-                    (float(at + 1), float(value))
-                    for at, value in enumerate(values)
-                    if value is not None
-                ]
+                points = charts.by_round(values)
                 if points:
                     figures.setdefault((output, metric), {each: [] for each in training})[split] = (
                         points

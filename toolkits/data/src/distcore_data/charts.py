@@ -65,6 +65,11 @@ class Frame:
         return "".join([*parts, *marks, "</svg>"])
 
 
+def by_round(values: Sequence[float | None]) -> list[Point]:
+    """The points of a curve: a value a round, from 1; None where a round has none."""
+    return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+
+
 def lines(
     series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_label: str = ""
 ) -> str:
