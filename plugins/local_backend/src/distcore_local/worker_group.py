@@ -28,7 +28,7 @@ from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_data.temporaries import temporary_folder
 from distcore_local.rank import Orders, Told, main
-from distcore_torch.signals import ENDING
+from distcore_torch.signals import ENDING, how_it_ended
 from distcore_torch.training.heartbeat import FILE, WAITING, Listener
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.meeting import STORE
@@ -212,7 +212,9 @@ class Attempt:
             if process.exitcode is not None and rank not in self.told:
                 self._hear()  # its last word may have come between the two looks
                 if rank not in self.told:
-                    return Loss(f"rank {rank} (process {process.pid}) {_how(process.exitcode)}")
+                    return Loss(
+                        f"rank {rank} (process {process.pid}) {how_it_ended(process.exitcode)}"
+                    )
         raised = {rank: told for rank, told in self.told.items() if told.kind == "raised"}
         if not raised:
             return None
@@ -287,12 +289,6 @@ class Attempt:
         for ear in self.ears.values():
             ear.close()
         self._watch.close()
-
-
-def _how(code: int) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore_data.temporaries import temporary_folder
+from distcore_torch.signals import how_it_ended
 
 LOG = "log.txt"
 PATIENCE_SECONDS = 20.0
@@ -89,11 +90,7 @@ class TrialProcess:
     def how_it_ended(self) -> str:
         """For people, if the trial left no record of its own."""
         code = self._process.returncode
-        if code is None:
-            return "it left no record"
-        if code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}"
-        return f"its process ended with exit code {code}"
+        return "it left no record" if code is None else f"its process {how_it_ended(code)}"
 
     def ask_to_stop(self) -> None:
         """As ctrl-C does: the trial saves where it is, and the process ends."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from distcore_core.progress import Round
 from distcore_data.temporaries import temporary_folder
 from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.rank import Orders
+from distcore_torch.signals import how_it_ended
 from distcore_torch.training.heartbeat import FILE, Listener
 from distcore_torch.training.stalls import Watch, Watched
 
@@ -169,7 +169,7 @@ def _ended(
     if what == "hung":
         failure = Failure(seat, f"was ended: {rest[0]}", died=True)
     elif what == "died":
-        failure = Failure(seat, _how(process.wait()), died=True)
+        failure = Failure(seat, how_it_ended(process.wait()), died=True)
     else:
         text, error, cause = rest
         failure = Failure(seat, f"raised {text}", died=False, error=error, cause=cause)
@@ -177,9 +177,3 @@ def _ended(
             time.sleep(LATER_SECONDS)
     ray.get(coordinator.fail.remote(failure))
     raise RankFailed(f"rank {seat.rank} {failure.how}")
-
-
-def _how(code: int) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"

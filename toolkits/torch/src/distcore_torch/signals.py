@@ -344,3 +344,11 @@ def signal_of(error: BaseException) -> int:
 def named(number: int) -> str:
     """A signal as people know it."""
     return "ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+def how_it_ended(code: int) -> str:
+    """`was killed by SIGKILL` or `ended with exit code 1`, of a process whose exit code, as
+    `subprocess` and `multiprocessing` give it, is -9 or 1."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
