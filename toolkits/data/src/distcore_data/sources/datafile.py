@@ -27,7 +27,7 @@ from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.os_errors import readable
 from distcore_data.sources.digests import file_digest
-from distcore_data.sources.fetch import removed
+from distcore_data.sources.fetch import Workplace, removed
 
 TICK = 0.02
 """Seconds within which two changes may get the same time: the kernel's clock for files ticks
@@ -135,15 +135,26 @@ class DataFile:
 
 
 class FileSource(SourceBase):
-    """What sources of files share. files: those whose bytes the digest is taken of."""
+    """What sources of files share. files: those whose bytes the digest is taken of. _place: where
+    what was downloaded or unpacked lies."""
 
     files: Sequence[DataFile]
+    _place: Workplace
 
     def check_unchanged(self, content: bool = True) -> None:
         """Raises DataError naming the first file that is not as it was when the dataset was
         opened."""
         for each in self.files:
             each.check(content)
+
+    def close(self) -> None:
+        """Remove what was downloaded or unpacked."""
+        self._place.close()
+
+    @functools.cached_property
+    def _content(self) -> str:
+        """The digest of the one file."""
+        return file_digest(self.files[0].path)
 
 
 @contextmanager

@@ -3,7 +3,6 @@ itself."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
@@ -22,7 +21,7 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.delimited_range import DelimitedRange
 from distcore_data.sources.diagnosis import read_carefully
 from distcore_data.sources.dialect import Dialect, find_dialect
-from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.digests import combined
 from distcore_data.sources.encoding import as_utf8, refuse_binary
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
@@ -239,14 +238,6 @@ class DelimitedSource(FileSource):
             )
         )
         return not fields & {spelling.encode() for spelling in nulls if spelling}
-
-    @functools.cached_property
-    def _content(self) -> str:
-        return file_digest(self.files[0].path)
-
-    def close(self) -> None:
-        """Remove what was unpacked."""
-        self._place.close()
 
     def _refuse_open_quote(self, offset: int) -> None:
         dialect = self._file.dialect

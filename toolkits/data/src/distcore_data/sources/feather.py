@@ -193,7 +193,3 @@ class FeatherSource(FileSource):
                 )
             first += rows
         return parts
-
-    def close(self) -> None:
-        """Remove what was downloaded."""
-        self._place.close()

@@ -3,7 +3,6 @@ becomes a table."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import Source
 from distcore_data.sources.datafile import DataFile, FileSource, watched
-from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.digests import combined
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.formats import Given
 from distcore_data.sources.memory import FrameSource, as_table
@@ -42,14 +41,6 @@ class HeldSource(FileSource, FrameSource):
     def digest(self) -> str:
         """Of the file's bytes, and of how values are spelled."""
         return combined([self._kind, self._content, *self._options.spellings])
-
-    @functools.cached_property
-    def _content(self) -> str:
-        return file_digest(self.files[0].path)
-
-    def close(self) -> None:
-        """Remove what was unpacked."""
-        self._place.close()
 
 
 class TableFormat:

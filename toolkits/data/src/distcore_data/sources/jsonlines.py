@@ -6,7 +6,6 @@ partition. So the file is parsed once for the types before it is parsed for the 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
@@ -26,7 +25,7 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import flags, scalar, strings
 from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
-from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.digests import combined
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
@@ -234,10 +233,6 @@ class JsonSource(FileSource):
         """Of the file's bytes, and of how values are spelled."""
         return combined(["jsonlines", self._content, *self._options.spellings])
 
-    @functools.cached_property
-    def _content(self) -> str:
-        return file_digest(self.files[0].path)
-
     def partitions(self, target_bytes: int) -> Sequence[JsonPartition]:
         """Byte ranges of about target_bytes, in row order."""
         offsets = ranges.cuts(self._read.path, self._start, target_bytes, b"\n", None, "")
@@ -249,10 +244,6 @@ class JsonSource(FileSource):
     def tiles(self, target_bytes: int) -> Sequence[Sequence[Partition]]:
         """The same, larger if there are many columns."""
         return whole_rows(self.partitions, target_bytes, len(self._raw))
-
-    def close(self) -> None:
-        """Remove what was unpacked."""
-        self._place.close()
 
 
 def text_start(path: Path, shown: str) -> int:

@@ -308,10 +308,6 @@ class ParquetSource(FileSource):
                         units.append(unit_of(batch.column(name)))
         return {name: finest(units) for name, units in found.items()}
 
-    def close(self) -> None:
-        """Remove what was downloaded."""
-        self._place.close()
-
 
 def _into_rows(
     whole: ParquetPartition, column_bytes: Sequence[float], target_bytes: int
