@@ -25,6 +25,7 @@ from distcore_core.contracts import (
     SourceBase,
 )
 from distcore_core.registry.manager import Plugins
+from distcore_data.cluster_tasks import cut_source
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import processors
 from distcore_horovod.failure import Failed, failed
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-TARGET_BYTES = 16 << 20
-SMALLEST_BYTES = 1 << 20
-SHARE = 4
-"""Partitions as the local processor cuts them: small enough for memory, a few for each thread."""
 
 
 class HorovodProcessor:
@@ -65,12 +61,8 @@ class HorovodProcessor:
             )
             return self._alone.scan(source, scratch)
         ranks = self._process_group.size
-        partitions = list(source.partitions(TARGET_BYTES))
-        wanted = ranks * SHARE * (self.options.parallelism or max(1, processors() // ranks))
-        if 0 < len(partitions) < wanted:
-            partitions = list(
-                source.partitions(max(TARGET_BYTES * len(partitions) // wanted, SMALLEST_BYTES))
-            )
+        threads = self.options.parallelism or max(1, processors() // ranks)
+        partitions = list(cut_source(source, ranks * threads))
         self._blocks = [len(partitions) * rank // ranks for rank in range(ranks + 1)]
         shares = [
             partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)
