@@ -15,7 +15,7 @@ from distcore.workflow.session import make_backend
 from distcore_core.contracts import PROCESSOR, ShardPlan, WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_core.registry.manager import Plugins
-from distcore_testing import jobs
+from distcore_testing import jobs, rank_jobs
 
 EDGES = (0, 5, 5, 6, 40, 41, 70, 90, 100)
 PLANS = (
@@ -62,10 +62,18 @@ def deadly(backend, folder):
     return {"items": items, "workers": backend.resources().workers}
 
 
+def die_once(rank, folder):
+    """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in
+    `rank-<n>`, and says who it is."""
+    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
+        file.write("started\n")
+    if rank.index == rank.world - 1 and len(rank_jobs.attempts(folder, rank.index)) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rank.index, rank.world, rank.local_rank
+
+
 def group(backend, folder):
-    made = WorkerGroup(
-        function=jobs.die_once, arguments=(folder,), ranks=backend.resources().workers
-    )
+    made = WorkerGroup(function=die_once, arguments=(folder,), ranks=backend.resources().workers)
     for rank in range(made.ranks):  # as if it had died before, so that nobody dies
         Path(folder, f"rank-{rank}").write_text("started\n")
     return {"members": backend.run_group(made), "again": backend.run_group(made)}
@@ -81,7 +89,7 @@ def die_in_horovod(rank, folder):
 
     strategy = HorovodStrategy(TrainerOptions(use_gpu=False))
     strategy.setup(rank)
-    jobs.die_once(rank, folder)
+    die_once(rank, folder)
     values = torch.full((3,), 1.0 + rank.index)
     strategy.all_reduce(values)
     strategy.teardown()

@@ -15,7 +15,7 @@ import distcore
 from distcore_core.contracts import BACKEND, WorkerGroup
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.registry.manager import Plugins
-from distcore_testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
+from distcore_testing import BackendSuite, PluginSuite, TrainerSuite, data, rank_jobs
 
 pytestmark = pytest.mark.cluster
 
@@ -89,7 +89,7 @@ def test_a_worker_group_that_lost_a_rank_meets_again(tmp_path):
         threads=1,
     )
     assert backend.run_group(group) == [[3.0] * 3] * 2
-    assert len(jobs.attempts(tmp_path, 1)) == 2
+    assert len(rank_jobs.attempts(tmp_path, 1)) == 2
 
 
 @pytest.mark.parametrize(

@@ -31,22 +31,6 @@ def fail_in_rank_one(rank: Rank) -> None:
         raise ValueError("rank one gives up")
 
 
-def die_once(rank: Rank, folder: str) -> tuple[int, int, int]:
-    """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in
-    `rank-<n>`, and says who it is."""
-    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
-        file.write("started\n")
-    if rank.index == rank.world - 1 and len(attempts(folder, rank.index)) == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rank.index, rank.world, rank.local_rank
-
-
-def attempts(folder: str | Path, rank: int) -> list[str]:
-    """The lines that `die_once` left."""
-    path = Path(folder, f"rank-{rank}")
-    return path.read_text().splitlines() if path.exists() else []
-
-
 @dataclass(frozen=True)
 class CountedPartition:
     """Rows [start, stop) of a numbered table; every read leaves a line in `folder`. bad: raises
