@@ -36,6 +36,7 @@ from distcore_data.os_errors import explained
 from distcore_data.stores import Store
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.lease import Lease
+from distcore_data.stores.store import read_if_there
 from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def build_there(
         damage = damage_of(files, key)
         if damage is None:
             return False
-        damaged = _found(store, f"{key}/{MANIFEST}")
+        damaged = read_if_there(store, f"{key}/{MANIFEST}")
         if damaged is not None:
             log.warning("%s It is built again now.", damage.removesuffix(REBUILD).strip())
         with suppress(StoreError):  # a courtesy, which may not be permitted here
@@ -158,7 +159,7 @@ def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool
                 "committed. Look who deletes or changes objects in that bucket, and run again."
             )
     manifest = f"{builder.key}/{MANIFEST}"
-    if damaged is not None and _found(store, manifest) == damaged:
+    if damaged is not None and read_if_there(store, manifest) == damaged:
         store.delete([manifest])
     if not store.create(manifest, builder.manifest):
         return False
@@ -188,7 +189,7 @@ def _sweep(store: Store, key: str, lease: Lease) -> None:
         part = name.removeprefix(f"{key}/").partition("/")[0]
         if VERSION.fullmatch(part):
             versions.setdefault(part, []).append(name)
-    named = _found(store, f"{key}/{MANIFEST}") or b""
+    named = read_if_there(store, f"{key}/{MANIFEST}") or b""
     for version, names in versions.items():
         newest = max(found[name].modified for name in names)
         if version.encode() not in named and newest < now - DEAD_AFTER:
@@ -196,10 +197,3 @@ def _sweep(store: Store, key: str, lease: Lease) -> None:
             store.delete(names)
     if isinstance(store, Bucket):
         store.abort_uploads(key, before=now - DEAD_AFTER)
-
-
-def _found(store: Store, name: str) -> bytes | None:
-    try:
-        return store.read(name)
-    except FileNotFoundError:
-        return None

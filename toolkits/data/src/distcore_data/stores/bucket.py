@@ -24,7 +24,15 @@ from distcore_data.stores.filesystems import (
     secrets_of,
 )
 from distcore_data.stores.retries import persistently, status_of
-from distcore_data.stores.store import NAME, SMALL, Credentials, Seen, Stat, checked
+from distcore_data.stores.store import (
+    NAME,
+    SMALL,
+    Credentials,
+    Seen,
+    Stat,
+    checked,
+    read_if_there,
+)
 from distcore_data.temporaries import unnamed_file
 
 PIECE = 16 << 20
@@ -186,11 +194,11 @@ class Bucket:
             except (
                 FileExistsError
             ):  # perhaps by us: a request that was never answered may have been carried out
-                return self._found(name) == content
+                return read_if_there(self, name) == content
             except Exception as error:
                 if status_of(error) == 501:
                     raise StoreError(self._no_conditions()) from error
-                found = self._found(name)
+                found = read_if_there(self, name)
                 if found is None:
                     raise
                 return found == content
@@ -277,12 +285,6 @@ class Bucket:
         return self._ask(
             name, "read", lambda _, path: b"".join(self._there().blocks(path, start, stop))
         )
-
-    def _found(self, name: str) -> bytes | None:
-        try:
-            return self.read(name)
-        except FileNotFoundError:
-            return None
 
     def _no_conditions(self) -> str:
         return (

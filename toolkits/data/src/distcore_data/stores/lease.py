@@ -19,6 +19,7 @@ from types import TracebackType
 
 from distcore_core.errors import StoreError
 from distcore_data.stores import Store
+from distcore_data.stores.store import read_if_there
 
 BEAT = 5.0
 """Seconds between two changes of a lease that is held."""
@@ -36,26 +37,18 @@ def alive(store: Store, names: Iterable[str]) -> set[str]:
     Raises:
         StoreError: The store cannot be read.
     """
-    waiting = {name: _read(store, name) for name in names}
+    waiting = {name: read_if_there(store, name) or b"" for name in names}
     waiting = {name: content for name, content in waiting.items() if content}
     found: set[str] = set()
     until = time.monotonic() + 2 * BEAT
     while waiting and time.monotonic() < until:
         time.sleep(LOOK)
         for name, before in list(waiting.items()):
-            now = _read(store, name)
+            now = read_if_there(store, name) or b""
             if now != before:
                 del waiting[name]
                 found |= {name} if now else set()
     return found
-
-
-def _read(store: Store, name: str) -> bytes:
-    """A lease; b"" if nobody holds it."""
-    try:
-        return store.read(name)
-    except FileNotFoundError:
-        return b""
 
 
 class Heartbeat:
@@ -156,7 +149,7 @@ class Lease:
         return json.dumps(who).encode()
 
     def _found(self) -> bytes:
-        return _read(self.store, self.name)
+        return read_if_there(self.store, self.name) or b""
 
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so

@@ -65,6 +65,14 @@ def given_credentials(value: Any) -> Credentials | None:
         raise UserError(f"--credentials: {error}.") from None
 
 
+def read_if_there(store: Store, name: str) -> bytes | None:
+    """A whole object, or None if there is none. Raises as `Store.read`."""
+    try:
+        return store.read(name)
+    except FileNotFoundError:
+        return None
+
+
 class Store(Protocol):
     """A folder of objects. url: where, without a secret, for people. Every call may come from any
     thread.
