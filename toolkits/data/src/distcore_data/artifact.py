@@ -99,7 +99,7 @@ def write_artifact(
         manifest = {
             "version": VERSION,
             "distcore": metadata.version("distcore"),
-            "trainer": {"type": job.trainer.name, "options": _plain(job.trainer.options)},
+            "trainer": {"type": job.trainer.name, "options": dict(job.trainer.options)},
             "model": {**job.config["model"], "combiner": job.config.get("combiner")},
             "preprocessing": job.config["preprocessing"],
             "random_seed": job.seed,
@@ -306,7 +306,3 @@ def _check(path: Path, expected: tuple[int, str]) -> None:
             else "other content than model.json says"
         )
         raise ArtifactError(f"{path} was changed after it was written: it has {what}. {RESTORE}")
-
-
-def _plain(options: Any) -> JSON:
-    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)

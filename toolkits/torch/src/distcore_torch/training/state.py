@@ -103,7 +103,7 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
         "cache": job.cache.key,
         "seed": job.seed,
         "global_batch_rows": global_batch,
-        "loader": {"type": job.loader.name, **_plain(job.loader.options)},
+        "loader": {"type": job.loader.name, **job.loader.options},
     }
 
 
@@ -171,7 +171,3 @@ def _shown(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _plain(options: Any) -> Any:
-    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)
