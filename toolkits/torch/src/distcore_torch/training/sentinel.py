@@ -155,7 +155,7 @@ class Sentinel:
         with self._beat.during(WAITING):
             seen = self._board.all(now.still, changed)
         if any(flag for _, flag in seen) or len({value for value, _ in seen}) > 1:
-            self._accuse(step, now, left if changed else None)
+            self._accuse(step, changed)
         self._left, self._step = (lambda: now), step
         self._write(step, now, saving)
 
@@ -175,7 +175,7 @@ class Sentinel:
         if self._compared is not None:
             (step, left, now), self._compared = self._compared, None
             if left().still != now().still:
-                self._accuse(step, now(), left())
+                self._accuse(step, changed=True)
 
     def _write_asked(self) -> None:
         if self._unwritten is not None:
@@ -208,13 +208,13 @@ class Sentinel:
             state.append((f"{names.get(id(numbered[int(number)]), number)} ({rest})", each))
         return Fingerprint(parameters), Fingerprint(buffers), Fingerprint(state)
 
-    def _accuse(self, step: int, now: Totals, left: Totals | None) -> None:
-        """Raise, in every rank, what is known of who changed."""
+    def _accuse(self, step: int, changed: bool) -> None:
+        """Raise, in every rank, what is known of who changed. changed: whether this rank did."""
         assert self._parts is not None
         parameters, _, state = self._parts
-        where = [*parameters.changed(), *state.changed()] if left is not None else []
+        where = [*parameters.changed(), *state.changed()] if changed else []
         each = {**parameters.each(), **state.each()}
-        mine = {"changed": left is not None, "where": where, "each": each}
+        mine = {"changed": changed, "where": where, "each": each}
         raise TrainingError(accusation(step, self._strategy.gather(mine)))
 
 
