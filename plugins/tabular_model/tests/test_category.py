@@ -21,8 +21,9 @@ from distcore_core.errors import ConfigError, DataError
 from distcore_data.arrow_list import ArrowList
 from distcore_data.json_text import in_line
 from distcore_tabular import category
-from distcore_tabular.category import NO_CLASS, CategoryFeature
+from distcore_tabular.category import CategoryFeature
 from distcore_tabular.options import CategoryInputOptions, CategoryOutputOptions
+from distcore_tabular.vocabulary import NO_CLASS
 from distcore_testing.features import FeatureSuite
 
 values_ = st.lists(

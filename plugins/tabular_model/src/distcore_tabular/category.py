@@ -19,6 +19,7 @@ from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import (
+    NO_CLASS,
     Counts,
     as_dictionary,
     clean,
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import torch
-
-NO_CLASS = -1
-"""Code of a target that is none of the classes; its row counts neither in the loss nor in the
-metrics."""
 
 
 class CategoryFeature(TabularFeature):

@@ -162,7 +162,7 @@ class _Ludwig(Upgrade):
                 if name in feature:  # most features say none, and there may be ten thousand
                     self.wrap((*path, name))
             if feature.get("type") in ("text", "sequence"):
-                self._text((*path, "preprocessing"))
+                self._move_all((*path, "preprocessing"), _TEXT)
             # Ludwig passes over both since its 0.6.
             if feature.get("type") == "text":
                 self.drop(
@@ -180,7 +180,7 @@ class _Ludwig(Upgrade):
                 self.drop((*path, "weight_regularization"), "it is null")
             self._rename(feature, path)
             if "decoder" in feature:
-                self._decoder((*path, "decoder"))
+                self._move_all((*path, "decoder"), _DECODER)
 
     def defaults(self) -> None:
         """Sections of single types, wherever they stand, end in `defaults.<type>`."""
@@ -200,9 +200,9 @@ class _Ludwig(Upgrade):
                 self.wrap((*path, name))
             self.drop((*path, "type"), "the section's name says the type")
             self._rename(section, path)
-            self._decoder((*path, "decoder"))
+            self._move_all((*path, "decoder"), _DECODER)
             if kind in ("text", "sequence"):
-                self._text((*path, "preprocessing"))
+                self._move_all((*path, "preprocessing"), _TEXT)
 
     def combiner(self) -> None:
         self.wrap(("combiner",))
@@ -241,12 +241,8 @@ class _Ludwig(Upgrade):
             self.move((*old, name), ("defaults", kind, "preprocessing", name))
         self.section(("preprocessing",)).pop(str(old[1]), None)
 
-    def _text(self, path: KeyPath) -> None:
-        for old, new in _TEXT.items():
-            self.move((*path, old), (*path, new))
-
-    def _decoder(self, path: KeyPath) -> None:
-        for old, new in _DECODER.items():
+    def _move_all(self, path: KeyPath, words: Mapping[str, str]) -> None:
+        for old, new in words.items():
             self.move((*path, old), (*path, new))
 
     def _rename(self, section: dict[str, Any], path: KeyPath) -> None:

@@ -32,7 +32,8 @@ from torchmetrics.classification import (
 )
 from torchmetrics.utilities.data import dim_zero_cat
 
-NO_CLASS = -1
+from distcore_tabular.vocabulary import NO_CLASS
+
 EXACT_CLASSES = 64
 """Up to this many classes roc_auc keeps every probability; beyond, it counts them in BINS
 intervals."""

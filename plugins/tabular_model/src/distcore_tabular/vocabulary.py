@@ -17,6 +17,10 @@ from distcore_data.arrow import from_numpy, plain, strings
 from distcore_data.encoding.texts import Vocabulary, dictionary_encode, tally
 from distcore_tabular.columns import filled, null_mask
 
+NO_CLASS = -1
+"""Code of a target that is none of the classes; its row counts neither in the loss nor in the
+metrics."""
+
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""
 
