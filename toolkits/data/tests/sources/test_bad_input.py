@@ -305,6 +305,9 @@ def test_bad_frames(refused):
     for row in ({"a": 1, "b": "x"}, {"b": "xy"}, {"b": b"xy"}):  # a text was a row for each letter
         message = refused(row, {name: AB[name] for name in row})
         assert "is one value. Give every column as a list" in message
+    for column in ({0: 1, 1: 2}, {1, 2}):  # of which the keys were read, or rows in any order
+        message = refused({"a": column, "b": ["x", "y"]})
+        assert f"column 'a': a {type(column).__name__} is no list of rows' values" in message
     assert "from_pylist" in refused([{"a": 1, "b": "x"}])
     assert "column 'a'" in refused({"a": [1, "x"], "b": ["x", "y"]})
     assert "row 1, column 'a': 'x' is not a number" in refused({"a": ["1", "x"], "b": ["x", "y"]})

@@ -155,6 +155,16 @@ def test_other_frames():
     assert column_names(pd.DataFrame(data, index=["x", "y", "z"])) == ["a", "b"]
 
 
+def test_frames_whose_columns_are_called_by_numbers():
+    rows = [[1, "x", object()], [None, "y", object()]]
+    raw = {"1": "category", "0": "number"}
+    for dataset in (pd.DataFrame(rows), {0: [1, None], 1: ["x", "y"], 2: [object()]}):
+        assert column_names(dataset) == ["0", "1", "2"]
+        assert read(dataset, raw).to_pydict() == {"1": ["x", "y"], "0": [1.0, None]}
+    two = pd.DataFrame([[1, "x"]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")]))
+    assert read(two, {"('a', 'c')": "string"}).to_pydict() == {"('a', 'c')": ["x"]}
+
+
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

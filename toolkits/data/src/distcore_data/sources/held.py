@@ -91,4 +91,5 @@ class TableFormat:
         return self._read(given).slice(0, rows)
 
     def _read(self, given: Given) -> pa.Table:
-        return as_table(self.table(unpacked(given.local, given.shown, given.place), given.shown))
+        table = self.table(unpacked(given.local, given.shown, given.place), given.shown)
+        return as_table(table, shown=given.shown)

@@ -3,7 +3,7 @@ and dicts of lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
@@ -56,22 +56,30 @@ def frame_columns(dataset: Any) -> list[str]:
     return [name for name in names if not name.startswith("__index_level_")]
 
 
-def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
+def as_table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOWN) -> pa.Table:
     """The frame, or some of its columns, as an Arrow table; no copy if the frame is Arrow
-    underneath.
+    underneath. shown: what messages call it.
 
     Raises DataError naming the column when a column's values are of several types or unsound, or
     lengths differ.
     """
-    return _validated(_table(dataset, columns))
+    return _validated(_table(dataset, columns, shown), shown)
 
 
-def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
+def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOWN) -> pa.Table:
     if isinstance(dataset, Mapping):
-        chosen = dict(dataset) if columns is None else {name: dataset[name] for name in columns}
-        return _from_mapping({str(name): values for name, values in chosen.items()})
-    if columns is not None and type(dataset).__module__.split(".")[0] in ("pandas", "polars"):
-        dataset = dataset[list(columns)]  # so that a column that nobody declared need not fit Arrow
+        named = {str(name): values for name, values in dataset.items()}
+        if columns is not None:
+            named = {name: named[name] for name in columns}
+        return _from_mapping(named, shown)
+    # A column that nobody declared need not fit Arrow.
+    package = type(dataset).__module__.split(".")[0]
+    if columns is not None and package == "polars":
+        dataset = dataset[list(columns)]
+    elif columns is not None and package == "pandas":  # whose names may be numbers
+        wanted = set(columns)
+        places = [place for place, name in enumerate(dataset.columns) if str(name) in wanted]
+        dataset = dataset.iloc[:, places]
     try:
         if isinstance(dataset, pa.Table):
             table = dataset
@@ -106,56 +114,62 @@ def _half_a_character(where: str, error: UnicodeEncodeError) -> DataError:
 
 def _where_halved(dataset: Any) -> str:
     """The frame and the column of which Arrow cannot write a text."""
-    for name in frame_columns(dataset):
+    for name, values in getattr(dataset, "items", {}.items)():
         try:
-            pa.array(dataset[name], from_pandas=True)
+            pa.array(values, from_pandas=True)
         except UnicodeEncodeError:
-            return f"{SHOWN}, column {name!r}"
+            return f"{SHOWN}, column {str(name)!r}"
         except (pa.ArrowException, TypeError, OverflowError):  # another column's fault
             continue
     return SHOWN
 
 
-def _validated(table: pa.Table) -> pa.Table:
+def _validated(table: pa.Table, shown: str) -> pa.Table:
     """The table, if all of its offsets, codes and texts are sound: whoever looks into it
     believes them."""
     try:
         names = table.column_names
         table.validate()
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{SHOWN}: it is damaged ({error}). Make it again.") from error
+        raise DataError(f"{shown}: it is damaged ({error}). Make it again.") from error
     for name in names:
         try:
             table.column(name).validate(full=True)
         except pa.ArrowException as error:
             raise DataError(
-                f"{SHOWN}, column {name!r}: it is damaged ({error}). Make it again."
+                f"{shown}, column {name!r}: it is damaged ({error}). Make it again."
             ) from error
     return table
 
 
-def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
+def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
         if isinstance(values, str | bytes) or not any(hasattr(values, each) for each in MANY):
             raise DataError(
-                f"{SHOWN}, column {name!r}: {values!r:.80} is one value. Give every column as a "
+                f"{shown}, column {name!r}: {values!r:.80} is one value. Give every column as a "
                 f"list of its rows' values: {{{name!r}: [{values!r:.80}], …}}."
+            )
+        if isinstance(values, Mapping | Set):  # by whose keys, or in no order, rows would be paired
+            raise DataError(
+                f"{shown}, column {name!r}: a {type(values).__name__} is no list of rows' values. "
+                "Give every column as a list, in the order of the rows (of a pandas frame, "
+                'frame.to_dict("list")).'
             )
         try:
             arrays[name] = pa.array(values, from_pandas=True)
         except OverflowError as error:
-            raise _too_large(f"{SHOWN}, column {name!r}") from error
+            raise _too_large(f"{shown}, column {name!r}") from error
         except UnicodeEncodeError as error:
-            raise _half_a_character(f"{SHOWN}, column {name!r}", error) from error
+            raise _half_a_character(f"{shown}, column {name!r}", error) from error
         except (pa.ArrowException, TypeError) as error:
             raise DataError(
-                f"{SHOWN}, column {name!r}: {error}. Give the column values of one type."
+                f"{shown}, column {name!r}: {error}. Give the column values of one type."
             ) from error
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(
-            f"{SHOWN}: its columns differ in length: {lengths}. Give every column as many values."
+            f"{shown}: its columns differ in length: {lengths}. Give every column as many values."
         )
     return pa.table(arrays)
 
