@@ -293,6 +293,32 @@ def test_bad_json_line(refused, put):
     assert "not a JSON document" in refused(put("[1, 2", "data.json"))
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": {"0": 1, "1": 2}, "b": {"0": "x"}}', "column 'b': not every column has a row '1'"),
+        ('{"a": {"0": 1}, "b": {"2": "x"}}', "column 'b': not every column has a row"),
+        ('{"a": [1, 2], "b": ["x"]}', "its columns differ in length"),
+        ('[{"a": 1, "b": "x"}, {"a": "y", "b": "x"}]', "column 'a': "),
+        ('[{"a": 1, "a": 2, "b": "x"}]', "'a' occurs more than once in an object"),
+        ('{"a": [1], "a": [2], "b": ["x"]}', "'a' occurs more than once in an object"),
+    ],
+)
+def test_bad_json_document(refused, put, text, why):
+    message = refused(put(text, "rows.json"))
+    assert why in message
+    assert "rows.json" in message.split(":")[0]
+
+
+def test_a_type_of_many_words_is_cut_short(refused, tmp_path):
+    path = tmp_path / "wide.parquet"
+    wide = pa.array([{f"key {number}": 1 for number in range(500)}])
+    pq.write_table(pa.table({"a": wide, "b": ["x"]}), path)
+    message = refused(path)
+    assert "column 'a' has type struct<key 0: int64" in message
+    assert len(message) < 400
+
+
 def test_bad_feather(refused, tmp_path):
     path = tmp_path / "data.feather"
     pyarrow.feather.write_feather(pa.table({"a": list(range(1000))}), path)

@@ -229,6 +229,21 @@ def test_json_lines_and_documents(tmp_path):
         assert sample(tmp_path / f"{name}.json", 3).num_rows == 3
 
 
+def test_a_document_of_one_long_line(tmp_path):
+    """As pandas writes one; its first line was looked at in part, and taken for JSON lines."""
+    rows = pd.DataFrame({"a": np.arange(60_000), "b": ["x", "y"] * 30_000})
+    rows.to_json(tmp_path / "rows.json")
+    assert (tmp_path / "rows.json").stat().st_size > 1 << 20
+    raw = {"a": "number", "b": "string"}
+    same(read(tmp_path / "rows.json", raw), read(rows, raw))
+
+
+def test_rows_of_a_document_are_found_by_their_names(tmp_path):
+    (tmp_path / "rows.json").write_text('{"a": {"x": 1, "y": 2}, "b": {"y": "of 2", "x": "of 1"}}')
+    found = read(tmp_path / "rows.json", {"a": "number", "b": "string"})
+    assert found.to_pydict() == {"a": [1.0, 2.0], "b": ["of 1", "of 2"]}
+
+
 def test_json_types_are_the_columns_not_the_partitions(tmp_path):
     """The first lines hold whole numbers only; the column is one of floats all the same."""
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n' * 20 + '{"a": 2.5}\n')

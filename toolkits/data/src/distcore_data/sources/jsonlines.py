@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from distcore_data.arrow import flags, scalar, strings
 from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined
+from distcore_data.sources.encoding import UTF8_MARK
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
@@ -260,14 +262,16 @@ def is_document(path: Path) -> bool:
     """Whether the file is one JSON document (an array, or an object over several lines) and not
     JSON lines."""
     with open(path, "rb") as file:
-        head = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not head.startswith(b"{"):
+        if file.read(len(UTF8_MARK)) != UTF8_MARK:
+            file.seek(0)
+        first = next((line.lstrip() for line in file if line.strip()), b"")
+        rest = file.read(1 << 20)
+    if not first.startswith(b"{"):
         return True
-    first, newline, rest = head.partition(b"\n")
     try:
         value = json.loads(first)
     except (ValueError, RecursionError):
-        return bool(newline)
+        return first.endswith(b"\n")
     return (
         not rest.strip()
         and bool(value)
@@ -280,21 +284,50 @@ def document_table(path: Path, shown: str) -> pa.Table:
     try:
         text = path.read_bytes()
         refuse_deep(text, shown)
-        value: Any = json.loads(text)
+        value: Any = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, shown))
     except ValueError as error:
         raise DataError(
             f"{shown}: not a JSON document: {error}. For an object a line, give jsonl."
         ) from error
     if isinstance(value, dict) and value:
-        columns = {
-            name: list(each.values()) if isinstance(each, dict) else each
-            for name, each in value.items()
-        }
-        return as_table(columns)
+        return as_table(_columns(value, shown), shown=shown)
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         names = list(dict.fromkeys(name for record in value for name in record))
-        return as_table({name: [record.get(name) for record in value] for name in names})
+        columns = {name: [record.get(name) for record in value] for name in names}
+        return as_table(columns, shown=shown)
     raise DataError(
         f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or "
         "csv."
     )
+
+
+def _object(pairs: Sequence[tuple[str, Any]], shown: str) -> dict[str, Any]:
+    """An object of a JSON document. Raises DataError for one that names something twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
+        raise DataError(
+            f"{shown}: {twice!r} occurs more than once in an object. Give every column a name of "
+            "its own."
+        )
+    return found
+
+
+def _columns(value: Mapping[str, Any], shown: str) -> dict[str, Any]:
+    """Columns of lists; of those that are {row: value} the values are in the order that the first
+    of them has its rows in. Raises DataError for one that has other rows."""
+    rows: dict[str, Any] = next((each for each in value.values() if isinstance(each, dict)), {})
+    found = {}
+    for name, each in value.items():
+        if isinstance(each, dict):
+            if each.keys() != rows.keys():
+                strange = next(iter(each.keys() ^ rows.keys()))
+                raise DataError(
+                    f"{shown}, column {name!r}: not every column has a row {strange!r}. Give all "
+                    "of them the same rows; null is a missing value."
+                )
+            each = [each[row] for row in rows]
+        found[name] = each
+    return found

@@ -55,7 +55,7 @@ def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[
     for name, kind in raw.items():
         if not is_readable(types[name], kind):
             raise DataError(
-                f"{shown}: column {name!r} has type {types[name]}, which cannot be read as a "
+                f"{shown}: column {name!r} has type {types[name]!s:.80}, which cannot be read as a "
                 f"{kind}. Turn it into numbers or strings (or leave the column out of the config)."
             )
 
