@@ -195,6 +195,15 @@ def test_texts_are_those_that_pandas_writes(tmp_path, days, coarse, zone, number
     same(read(data, raw, 1), read(tmp_path / "data.csv", raw))
 
 
+def test_rows_of_missing_values_alone(tmp_path):
+    """Of a tab between two such values nothing is left if blanks are taken away."""
+    for name, delimiter in (("rows.csv", ","), ("rows.tsv", "\t")):
+        (tmp_path / name).write_text(f"a{delimiter}b\n{delimiter}\n")
+        assert read(tmp_path / name, {"a": "number", "b": "string"}).to_pylist() == [
+            {"a": None, "b": None}
+        ]
+
+
 # ------------------------------------------------------------------ JSON
 
 

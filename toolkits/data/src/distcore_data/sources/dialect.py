@@ -113,7 +113,7 @@ def _dialect(
             f"{shown}: the header names {listed} more than once. Give every column a name of its "
             "own."
         )
-    if whole and not head[end:].strip():
+    if whole and not head[end:].strip(b"\r\n"):
         raise DataError(
             f"{shown}: the file has a header and no rows. Give a file with rows below the header."
         )
