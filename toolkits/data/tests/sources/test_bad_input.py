@@ -273,6 +273,9 @@ def test_parquet_files_that_disagree(read, refused, tmp_path):
     message = refused(tmp_path, {"a": "category"})
     assert "2.parquet" in message
     assert "double" in message
+    # A file that misses every value says nothing of the others' type.
+    pq.write_table(pa.table({"a": pa.nulls(2)}), tmp_path / "0.parquet")
+    assert "has type double, and int64 in 1.parquet" in refused(tmp_path, {"a": "category"})
 
 
 def test_bad_json_line(refused, put):

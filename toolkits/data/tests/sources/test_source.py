@@ -299,6 +299,14 @@ def test_parquet_folders_and_patterns(tmp_path):
     assert open_source(tmp_path / "moved", {"a": "number"}).digest() != before
 
 
+def test_times_have_one_format_behind_a_file_that_misses_all(tmp_path):
+    midnight, later = dt.datetime(2024, 1, 5), dt.datetime(2024, 1, 6, 10)
+    for number, values in enumerate((pa.nulls(1), pa.array([midnight]), pa.array([later]))):
+        pq.write_table(pa.table({"a": values}), tmp_path / f"{number}.parquet")
+    found = read(tmp_path, {"a": "category"}, target=1)["a"].to_pylist()
+    assert found == [None, "2024-01-05 00:00:00", "2024-01-06 10:00:00"]
+
+
 def small_files(folder):
     """Forty files of a few rows, one of them empty: the type of a number, the way a text is stored
     and the order of columns change on the way."""

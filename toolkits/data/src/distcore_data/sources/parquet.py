@@ -107,6 +107,7 @@ class ParquetSource(FileSource):
         self.files, self._raw = files, dict(raw)
         self._options, self._place = options, place
         self._types: dict[str, pa.DataType] = {}
+        self._typed_in: dict[str, str] = {}
         self._layouts = self._look()
         self._fixed_bytes = sum(ROW_BYTES[kind] for kind in self._raw.values())
         self._rows = sum(group.rows for layout in self._layouts for group in layout.groups)
@@ -178,12 +179,15 @@ class ParquetSource(FileSource):
         if not self._types:  # of the first file, which the others are like
             self._raw = settled(self._raw, types, self._options.null_values)
         for column, raw in self._raw.items():
-            before = self._types.setdefault(column, types[column])
-            if raw != "number" and not _alike(before, types[column]):
+            before = self._types.get(column, pa.null())
+            if pt.is_null(before):  # also in the files before, which say nothing of the others
+                self._types[column] = types[column]
+                self._typed_in[column] = Path(file.path).name
+            elif raw != "number" and not _alike(before, types[column]):
                 raise DataError(
                     f"{name}: column {column!r} has type {types[column]}, and {before} in "
-                    f"{Path(self.files[0].path).name}: its values would read differently. "
-                    "Write all files with one type."
+                    f"{self._typed_in[column]}: its values would read differently. Write all "
+                    "files with one type."
                 )
 
     def _layout(self, file: DataFile, groups: Sequence[Group], kind: _Kind) -> _Layout:
@@ -364,7 +368,7 @@ def _text_bytes(group: Group, numbers: Mapping[str, int]) -> dict[str, float]:
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether equal values of both types have equal text."""
     left, right = (each.value_type if pt.is_dictionary(each) else each for each in (left, right))
-    if left == right or pt.is_null(left) or pt.is_null(right):
+    if left == right or pt.is_null(right):
         return True
     return any(
         kind(left) and kind(right) for kind in (is_text, pt.is_integer, pt.is_timestamp, pt.is_date)
