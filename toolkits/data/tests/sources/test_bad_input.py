@@ -329,6 +329,29 @@ def test_bad_feather(refused, tmp_path):
     assert "data.feather: not a whole Arrow IPC" in refused(path)
 
 
+def test_files_that_are_of_another_kind_are_told_as_that(refused, tmp_path):
+    table = pa.table({"a": [1.0], "b": ["x"]})
+    pa.feather.write_feather(table, tmp_path / "wrong.parquet")
+    pq.write_table(table, tmp_path / "wrong.feather")
+    with pa.ipc.new_stream(tmp_path / "stream.arrow", table.schema) as stream:
+        stream.write_table(table)
+    for name, found in (
+        ("wrong.parquet", "an Arrow IPC (feather) file, not Parquet. Give its format as feather"),
+        ("wrong.feather", "a Parquet file, not Arrow IPC (feather). Give its format as parquet"),
+        ("stream.arrow", "an Arrow stream, not Arrow IPC (feather). Turn it into csv or parquet"),
+    ):
+        assert f"{name}: this is {found}" in refused(tmp_path / name)
+    assert "this is an Arrow stream, not text" in refused(tmp_path / "stream.arrow", format="csv")
+
+
+def test_a_pattern_of_text_files_is_told_as_such(refused, put):
+    path = put("a,b\n1,x\n")
+    for pattern in ("*.csv", "d*.jsonl", "*.csv.gz"):
+        message = refused(path.parent / pattern)
+        ending = pattern.split(".")[1]
+        assert f"a pattern of files is not read as {ending}, but as Parquet" in message
+
+
 def test_bad_frames(refused):
     assert "differ in length" in refused({"a": [1, 2], "b": ["x"]})
     for row in ({"a": 1, "b": "x"}, {"b": "xy"}, {"b": b"xy"}):  # a text was a row for each letter

@@ -22,6 +22,7 @@ KINDS = (
     (b"PAR1", "a Parquet file", "parquet"),
     (b"ARROW1", "an Arrow IPC (feather) file", "feather"),
     (b"FEA1", "a feather file of version 1", None),
+    (b"\xff\xff\xff\xff", "an Arrow stream", None),
     (b"\x89HDF", "an HDF5 file", None),
     (b"PK\x03\x04", "a zip archive (or an Excel workbook)", None),
     (b"SQLite format 3", "an SQLite database", None),
@@ -33,14 +34,7 @@ def refuse_binary(path: Path, shown: str) -> None:
     """Raise DataError when the file's head shows that it is no text, saying what it seems to be."""
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    for magic, what, format_ in KINDS:
-        if head.startswith(magic):
-            advice = (
-                f"Give its format as {format_}."
-                if format_
-                else "Turn it into csv or parquet first."
-            )
-            raise DataError(f"{shown}: this is {what}, not text. {advice}")
+    _refuse_other(head, shown, "text")
     _refuse_pickle(head, shown)
     at = head.find(b"\0")
     if at >= 0 and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -60,8 +54,8 @@ def behind_mark(text: pa.Buffer) -> pa.Buffer:
 
 
 def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) -> NoReturn:
-    """Raise DataError for a file that Arrow cannot open as `what`: a pickle is called one, else
-    Arrow's own words.
+    """Raise DataError for a file that Arrow cannot open as `what`: what it seems to be by its head,
+    else Arrow's own words.
 
     Raises FileNotFoundError for one that is not there: on another machine than the one that
     found it, say."""
@@ -69,7 +63,9 @@ def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) ->
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     if Path(path).is_file():
         with open(path, "rb") as file:
-            _refuse_pickle(file.read(HEAD), shown)
+            head = file.read(HEAD)
+        _refuse_other(head, shown, what)
+        _refuse_pickle(head, shown)
     raise DataError(
         f"{shown}: not a whole {what} file: {words_of(error)}. Write it again, or give another "
         "data format."
@@ -79,6 +75,18 @@ def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) ->
 def words_of(error: Exception) -> str:
     """An error of Arrow's in one line, without the stop at its end, to stand inside a sentence."""
     return " ".join(str(error).split()).rstrip(".")
+
+
+def _refuse_other(head: bytes, shown: str, wanted: str) -> None:
+    """Raise DataError for a file that by its first bytes is none of the kind that is wanted."""
+    for magic, what, format_ in KINDS:
+        if head.startswith(magic) and wanted not in what:
+            advice = (
+                f"Give its format as {format_}."
+                if format_
+                else "Turn it into csv or parquet first."
+            )
+            raise DataError(f"{shown}: this is {what}, not {wanted}. {advice}")
 
 
 def _refuse_pickle(head: bytes, shown: str) -> None:

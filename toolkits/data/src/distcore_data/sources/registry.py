@@ -288,10 +288,11 @@ def _of_file(
     it."""
     pattern = any(mark in str(path) for mark in "*?[") and not path.exists()
     if pattern or existing(path).is_dir():
-        if name != AUTO and not plugins.make(SOURCE, name).folders:
-            what, one = ("pattern of files", "file") if pattern else ("folder", f"{name} file")
+        wanted = _by_ending(file_name, plugins) if pattern and name == AUTO else name
+        if wanted not in (None, AUTO) and not plugins.make(SOURCE, wanted).folders:
+            what, one = ("pattern of files", "file") if pattern else ("folder", f"{wanted} file")
             raise DataError(
-                f"{shown}: a {what} is not read as {name}, but as Parquet. Name one {one}."
+                f"{shown}: a {what} is not read as {wanted}, but as Parquet. Name one {one}."
             )
         return "parquet" if name == AUTO else name
     if not os.access(path, os.R_OK):
