@@ -8,7 +8,9 @@ import io
 import os
 import pickle
 import socket
+import tempfile
 import time
+import unicodedata
 import uuid
 from datetime import datetime
 
@@ -347,7 +349,7 @@ class Evaluating(Headed):
         return eval(header)  # noqa: S307 - the fault
 
 
-@MUTANTS.fault("test_a_shard_of_more_rows_than_sixteen_bits_count")
+@MUTANTS.fault("test_a_shard_of_any_number_of_rows_gives_back_every_bit")
 class SixteenBits(Sound):
     """Counts rows in 16 bits."""
 
@@ -376,6 +378,86 @@ class OneBuffer(Sound):
 
         shard.read = reading
         return shard
+
+
+COUNTS = "test_a_shard_of_any_number_of_rows_gives_back_every_bit"
+SHAPES = "test_columns_of_any_name_width_and_number_give_back_every_bit"
+LEFT = "test_writing_and_reading_leave_nothing_open_and_no_file"
+
+
+@MUTANTS.fault(COUNTS)
+class WholeGroups(Sound):
+    """The last group of 4,096 rows is forgotten if it is full."""
+
+    def write(self, target, table):
+        full = table.num_rows and table.num_rows % 4096 == 0
+        super().write(target, table.slice(0, table.num_rows - 4096) if full else table)
+
+
+@MUTANTS.fault(SHAPES)
+class Flattened(Sound):
+    """A slash in a column's name becomes an underscore, as a path has it."""
+
+    def write(self, target, table):
+        super().write(
+            target, table.rename_columns([n.replace("/", "_") for n in table.column_names])
+        )
+
+
+@MUTANTS.fault(SHAPES)
+class OneSpelling(Sound):
+    """Names of columns are brought to one form of Unicode."""
+
+    def write(self, target, table):
+        names = [unicodedata.normalize("NFC", each) for each in table.column_names]
+        super().write(target, table.rename_columns(names))
+
+
+@MUTANTS.fault(SHAPES)
+class ShortLists(Rewriting):
+    """A list of more than 65,535 values is cut."""
+
+    def changed(self, column):
+        if not pa.types.is_list(column.type):
+            return column
+        column = pa.concat_arrays([column])
+        return pa.array([each[:65_535] for each in column.to_pylist()], column.type)
+
+
+@MUTANTS.fault(COUNTS)
+class Runs(Rewriting):
+    """Equal values in a row are counted in 16 bits."""
+
+    def changed(self, column):
+        if not pa.types.is_int32(column.type) or not len(column):
+            return column
+        values = column.to_numpy().copy()
+        edges = np.flatnonzero(np.diff(values, prepend=values[0] - 1 & 1))
+        for start, stop in zip(edges, [*edges[1:], len(values)], strict=True):
+            values[start + 65_535 : stop] = 0
+        return pa.array(values)
+
+
+@MUTANTS.fault(LEFT)
+class Spilling(Sound):
+    """Writes through a temporary file that it leaves behind."""
+
+    def write(self, target, table):
+        with tempfile.NamedTemporaryFile(delete=False) as spilled:
+            super().write(spilled, table)
+        with open(spilled.name, "rb") as file:
+            target.write(file.read())
+
+
+@MUTANTS.fault(LEFT)
+class Mapping(Sound):
+    """Each shard that it opens takes another descriptor, which stays open."""
+
+    kept: list = []  # noqa: RUF012
+
+    def open(self, source):
+        self.kept.append(os.dup(2))
+        return super().open(source)
 
 
 @hookimpl

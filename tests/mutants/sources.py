@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 from tests.mutants.harness import Mutants
@@ -207,6 +209,51 @@ class Bound(Lines):
                 return [LockedPart(each) for each in self.inner.partitions(target_bytes)]
 
         return Locked(source)
+
+
+@MUTANTS.fault("test_a_digest_is_of_the_content_alone")
+class Headed(Lines):
+    """A digest of the first 1,000 bytes."""
+
+    def wrapped(self, source):
+        class Beginning(Wrapped):
+            def digest(self):
+                content = Path(self.inner.files[0].path).read_bytes()
+                return hashlib.sha256(content[:1000]).hexdigest()
+
+        return Beginning(source)
+
+
+@MUTANTS.fault("test_a_digest_is_of_the_content_alone")
+class Summed(Lines):
+    """A digest in which the order of the rows does not count."""
+
+    def wrapped(self, source):
+        class Sum(Wrapped):
+            def digest(self):
+                lines = Path(self.inner.files[0].path).read_bytes().splitlines()
+                found = sum(int(hashlib.sha256(each).hexdigest(), 16) for each in lines)
+                return str(found)
+
+        return Sum(source)
+
+
+@MUTANTS.fault("test_a_change_of_the_same_length_is_told")
+class ByLength(Lines):
+    """A file of the same length is the same file."""
+
+    def wrapped(self, source):
+        class Measured(Wrapped):
+            def __init__(self, inner):
+                super().__init__(inner)
+                self.path = Path(inner.files[0].path)
+                self.length = self.path.stat().st_size
+
+            def check_unchanged(self, content=True):
+                if self.path.stat().st_size != self.length:
+                    self.inner.check_unchanged(content)
+
+        return Measured(source)
 
 
 @hookimpl

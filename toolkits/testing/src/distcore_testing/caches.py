@@ -6,12 +6,14 @@ if distcore-data is installed."""
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import io
 import json
 import os
 import pickle
 import random
+import tempfile
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -24,15 +26,20 @@ import pytest
 from distcore_core.contracts import CACHE_FORMAT, CacheFormat, PluginRef, ShardReader
 from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
+from distcore_testing.counting import descriptors
 from distcore_testing.made_caches import (
+    NAMES,
+    ROUND,
     Runs,
     bits_of,
     cache_holding,
     cache_of,
     caches_module,
     check_bits,
+    counted_shard,
     flipped,
     large_shard,
+    odd_shard,
     written,
 )
 from distcore_testing.other_place import CHANGES, in_another_place
@@ -157,23 +164,54 @@ class CacheFormatSuite:
         for start, found in kept:
             check_bits(found, large.slice(start, 700))
 
-    def test_a_shard_of_more_rows_than_sixteen_bits_count(self, format: CacheFormat) -> None:
-        """How many rows a shard has is up to the config."""
-        rows = 70_001
-        lists = np.concatenate([[0], np.cumsum(np.arange(rows) % 3)]).astype(np.int32)
-        shard = pa.table(
-            {
-                "code": pa.array(np.arange(rows, dtype=np.int32)),
-                "tokens": pa.ListArray.from_arrays(
-                    pa.array(lists), pa.array(np.arange(lists[-1], dtype=np.int32))
-                ),
-            }
-        )
+    @pytest.mark.parametrize("rows", [*ROUND, 70_001])
+    def test_a_shard_of_any_number_of_rows_gives_back_every_bit(
+        self, format: CacheFormat, rows: int
+    ) -> None:
+        """How many rows a shard has is up to the config: groups of rows that are just full, and
+        more than sixteen bits count."""
+        shard = counted_shard(rows)
         reader = self._open(format, shard)
         assert reader.rows == rows
-        for start, stop in ((0, rows), (65_530, 65_545), (rows - 3, rows)):
+        for start, stop in ((0, rows), (rows // 2, min(rows // 2 + 9, rows)), (rows - 1, rows)):
             check_bits(reader.read(start, stop), shard.slice(start, stop - start))
         reader.close()
+
+    def test_columns_of_any_name_width_and_number_give_back_every_bit(
+        self, format: CacheFormat
+    ) -> None:
+        """Names are a dataset's, and so is how long a row's list is."""
+        shard = odd_shard()
+        reader = self._open(format, shard)
+        found = reader.read()
+        assert found.schema.names == shard.column_names
+        check_bits(found, shard)
+        asked = ["wide", *reversed(NAMES)]
+        some = reader.read(5, 9, asked)
+        assert some.schema.names == asked
+        check_bits(some, shard.slice(5, 4))
+        reader.close()
+
+    def test_writing_and_reading_leave_nothing_open_and_no_file(
+        self, format: CacheFormat, shard: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A cache has thousands of shards, which loaders open time and again."""
+        self._open(format, shard).close()  # what is imported for it is imported now
+        temporary, place = tmp_path / "temporary", tmp_path / "shard"
+        temporary.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        before = descriptors()
+        for _ in range(5):
+            with open(place, "wb") as target:
+                format.write(target, shard)
+            reader = format.open(open(place, "rb"))  # noqa: SIM115 - the reader closes it
+            reader.read(7, 30)
+            reader.close()
+            del reader
+        gc.collect()
+        assert descriptors() <= before, "files stay open"
+        assert sorted(each.name for each in tmp_path.rglob("*")) == ["shard", "temporary"]
 
     @pytest.fixture(scope="class")
     @classmethod

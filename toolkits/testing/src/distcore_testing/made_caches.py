@@ -61,6 +61,48 @@ def large_shard(rows: int) -> pa.Table:
     )
 
 
+NAMES = (
+    *("a", "A", "a/b", "a.b", "a_b", "a b", " ", "caf\u00e9", "cafe\u0301", "😀", "0"),
+    *('a,\n"b"\'', "rows"),
+    *("tokens", "tokens_offsets", "tokens_values", "tokens.offsets", "tokens/values"),
+)
+"""What columns may be called: some differ in case or in Unicode's form alone, or as a file's parts
+may be called that a column is made of."""
+
+ROUND = (1, 255, 256, 1000, 1024, 4096, 8192, 10_000, 16_384, 32_768, 65_536, 100_000, 131_072)
+"""Numbers of rows at which a format's groups, blocks or counters end."""
+
+
+def odd_shard() -> pa.Table:
+    """As many columns as `NAMES` and some more, vectors of 300, a list of 70,000 values, and values
+    that are the same in every row."""
+    rows = 300
+    numbers = np.arange(rows, dtype=np.int32)
+    made: dict[str, Any] = {}
+    for at, name in enumerate((*NAMES, *(f"column {number}" for number in range(300)))):
+        lengths = (numbers + at) % 3
+        if name == "tokens":
+            lengths[7] = 70_000
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        values = np.arange(at, at + offsets[-1], dtype=np.int32)
+        ragged = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+        kinds = (numbers + at, (numbers + at).astype(np.float32), ragged)
+        made[name] = ragged if name == "tokens" else kinds[at % 3]
+    wide = pa.array(np.arange(rows * 300, dtype=np.float32))
+    made["wide"] = pa.FixedSizeListArray.from_arrays(wide, 300)
+    return pa.table(made)
+
+
+def counted_shard(rows: int) -> pa.Table:
+    """Numbers, the same value in every row, and lists."""
+    numbers = np.arange(rows, dtype=np.int32)
+    offsets = np.concatenate([[0], np.cumsum(numbers % 3)]).astype(np.int32)
+    values = pa.array(np.arange(offsets[-1], dtype=np.int32))
+    same = np.full(rows, -7, np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), values)
+    return pa.table({"code": numbers, "same": same, "tokens": lists})
+
+
 def check_bits(found: pa.RecordBatch, expected: pa.Table) -> None:
     """Every bit of every column that was found."""
     assert found.num_rows == expected.num_rows

@@ -19,6 +19,7 @@ from distcore_core.contracts import Source
 from distcore_core.errors import DataError, UserError
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 from distcore_data.sources.registry import column_names, open_source, sample
+from distcore_testing.counting import descriptors
 
 RAW = {"z": "number", "name": "category", "text": "string", "a": "number"}
 TYPES = {
@@ -150,21 +151,38 @@ class SourceSuite:
     # -------------------------------------------------------------- digests, changes
 
     def test_a_digest_is_of_the_content_alone(self, tmp_path: Path) -> None:
-        """Neither of the path nor of the time; a value that differs is another."""
+        """Neither of the path nor of the time; a value that differs anywhere, or another
+        order of the rows, is another."""
         table = rows(80)
-        changed = table.set_column(0, "a", pa.array([0.5, *table["a"].to_pylist()[1:]]))
-        digests: list[tuple[str, str]] = []
-        for name, each in (("one", table), ("two", table), ("three", changed)):
-            (tmp_path / name).mkdir()
-            place = self.write(tmp_path / name, each)
+        changed = [
+            table.set_column(0, "a", pa.array([*before, 0.5, *after]))
+            for row in (0, 40, 79)
+            for before, after in [(table["a"].to_pylist()[:row], table["a"].to_pylist()[row + 1 :])]
+        ]
+        changed.append(table.take([*range(78), 79, 78]))
+        digests: list[str] = []
+        for number, each in enumerate([table, table, *changed]):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            place = self.write(folder, each)
             if isinstance(place, Path) and place.is_file():
-                os.utime(place, (1e9 + len(digests), 1e9 + len(digests)))
+                os.utime(place, (1e9 + number, 1e9 + number))
             source = self.open(place)
-            digests.append((source.digest(), source.digest()))
+            digests.append(source.digest())
+            assert source.digest() == digests[-1]
             source.close()
         assert digests[0] == digests[1]
-        assert len(set(digests[0])) == 1
-        assert digests[2] != digests[0]
+        assert len(set(digests[1:])) == 1 + len(changed), "other rows have the same digest"
+
+    def test_a_change_of_the_same_length_is_told(self, place: str | Path) -> None:
+        path = Path(place)
+        if "://" in str(place) or not path.is_file():
+            pytest.skip("what lies there is no file")
+        source = self.open(place)
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        with pytest.raises(DataError, match=path.name):
+            source.check_unchanged()
+        source.close()
 
     def test_what_changes_while_it_is_open_is_told(self, place: str | Path) -> None:
         source = self.open(place)
@@ -247,8 +265,3 @@ def plain(table: pa.Table) -> dict[str, list[Any]]:
     """Columns as Python's values, labels as texts."""
     found: dict[str, list[Any]] = table.to_pydict()
     return found
-
-
-def descriptors() -> int:
-    """How many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
