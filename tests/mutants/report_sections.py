@@ -114,6 +114,16 @@ class Elsewhere(Rows):
     file = "../rows.json"
 
 
+@MUTANTS.fault("test_what_the_file_holds_is_escaped")
+class Attributed(Rows):
+    """A name in an attribute may end it."""
+
+    def draw(self, content):
+        yield from super().draw({**content, "of": {}})
+        for name in content["of"]:
+            yield f'<p title="{escape(name, quote=False)}"></p>'
+
+
 @hookimpl
 def distcore_make_member(kind, name):
     made = MUTANTS.named(name)

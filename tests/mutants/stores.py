@@ -159,6 +159,60 @@ class Merged(Shelf):
         super().__init__(place.partition("-more")[0], credentials)
 
 
+NAMES = "test_names_are_kept_as_they_are"
+
+
+@MUTANTS.fault(NAMES)
+class Folding(Shelf):
+    """Names that differ in case alone are one."""
+
+    def _path(self, name):
+        return super()._path(name.lower())
+
+
+@MUTANTS.fault(NAMES)
+class Cutting(Shelf):
+    """Of long names the beginning counts."""
+
+    def _path(self, name):
+        return super()._path("/".join(part[:100] for part in name.split("/")))
+
+
+@MUTANTS.fault(NAMES)
+class Hiding(Shelf):
+    """What ends as its own unfinished files do is not listed."""
+
+    def list(self, prefix=""):
+        found = super().list(prefix)
+        return {name: each for name, each in found.items() if not name.endswith(".tmp")}
+
+
+@MUTANTS.fault("test_a_reader_sees_one_whole_object_while_it_is_replaced")
+class PutsInPlace(Shelf):
+    """A file is put where a reader may look meanwhile."""
+
+    def put(self, name, path):
+        with open(path, "rb") as file, open(self._made(name), "wb") as target:
+            while part := file.read(1000):
+                target.write(part)
+                target.flush()
+
+
+@MUTANTS.fault("test_a_name_that_is_created_has_its_content_at_once")
+class CreatesInPlace(Shelf):
+    """A name that is created is there before its content is."""
+
+    def create(self, name, content):
+        try:
+            with open(self._made(name), "xb") as file:
+                for start in range(0, len(content), 100):
+                    file.write(content[start : start + 100])
+                    file.flush()
+        except FileExistsError:
+            return False
+        return True
+
+
 @hookimpl
 def distcore_make_member(kind, name, context):
     made = MUTANTS.named(name)

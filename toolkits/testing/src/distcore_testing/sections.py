@@ -17,7 +17,7 @@ from distcore_core.contracts import JSON
 from distcore_core.registry.manager import Plugins
 from distcore_data.seals import sealed
 
-EVIL = '<script>alert(\'&amp;"1")</script>'
+EVIL = '<script>alert(\'&amp;"1")</script>" onfocus="1" x=\' onclick=1'
 """A text that would act if it stood in the page as it is."""
 
 VOID = frozenset(
@@ -105,6 +105,7 @@ class ReportSectionSuite:
                 continue  # a text that means something is refused, which the page tells
             assert "<script" not in text.lower(), f"{path} is not escaped"
             assert unclosed(text) == [], f"{path} is not escaped"
+            assert handlers(text) == [], f"{path} is not escaped in an attribute"
 
     def test_drawing_changes_nothing_and_is_the_same_again(self) -> None:
         content = self.content()
@@ -135,8 +136,10 @@ class _Tags(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.wrong: list[str] = []
+        self.handlers: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -148,14 +151,25 @@ class _Tags(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
         """Closed at once, as in SVG."""
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
 
 
 def unclosed(text: str) -> list[str]:
     """Tags that are not closed, or closed out of turn."""
+    parser = _parsed(text)
+    return [*parser.open, *parser.wrong]
+
+
+def handlers(text: str) -> list[str]:
+    """Attributes that a browser would run."""
+    return _parsed(text).handlers
+
+
+def _parsed(text: str) -> _Tags:
     parser = _Tags()
     parser.feed(text)
     parser.close()
-    return [*parser.open, *parser.wrong]
+    return parser
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:

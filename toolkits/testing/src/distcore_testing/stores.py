@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ CANARY = "canary-secret-0815"
 """What no text may show."""
 
 THREADS = 8
+
+NAMES = (
+    *("a", "A", "a.b", "a..b", "a.", "a-", "a_", "0", "00", "con", "x.tmp", "x.json", "x.json.tmp"),
+    *("f/a", "f/A", "f.d/a", "F/a", "1/2/3/4/5/6/7/8", "b" * 128, "b" * 127, "c" * 127 + "/d"),
+)
+"""Of objects that are all different."""
 
 
 class StoreSuite:
@@ -59,6 +66,17 @@ class StoreSuite:
         with store.open("a/object.bin", len(content)) as file:
             assert file.read() == content
         assert store.list()["a/object.bin"].bytes == len(content)
+
+    def test_names_are_kept_as_they_are(self, store: Store) -> None:
+        """Long ones and deep ones, and those that differ in case or in a dot alone."""
+        for name in NAMES:
+            store.write(name, name.encode())
+        assert set(store.list()) == set(NAMES)
+        assert set(store.list("f/")) == {"f/a", "f/A"}
+        for name in NAMES:
+            assert store.read(name) == name.encode()
+        store.delete(NAMES[1:])
+        assert set(store.list()) == set(NAMES[:1])
 
     def test_a_file_is_put_in_place_of_what_was_there(self, store: Store, tmp_path: Path) -> None:
         """Also by a shorter one; the file stays."""
@@ -203,22 +221,49 @@ class StoreSuite:
         assert store.create("name", b"second") is True
         assert store.read("name") == b"second"
 
-    def test_a_reader_sees_one_whole_object_while_it_is_replaced(self, store: Store) -> None:
+    def test_a_reader_sees_one_whole_object_while_it_is_replaced(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        """By what is written, and by files that are put."""
         contents = [bytes([number]) * (100_000 + number) for number in range(4)]
+        files = [tmp_path / f"file-{number}" for number in range(4)]
+        for path, content in zip(files, contents, strict=True):
+            path.write_bytes(content)
         store.write("object", contents[0])
-        done = threading.Event()
+        for replace in (
+            lambda number: store.write("object", contents[number]),
+            lambda number: store.put("object", files[number]),
+        ):
 
-        def write() -> None:
-            for number in range(40):
-                store.write("object", contents[number % 4])
-            done.set()
+            def replaced(again: Callable[[int], Any] = replace) -> None:
+                for number in range(40):
+                    again(number % 4)
 
-        with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(write)
-            while not done.is_set() and not writing.done():
-                assert store.read("object") in contents
-            writing.result()
+            for found in self.seen(store, "object", replaced):
+                assert found in contents
         assert list(store.list()) == ["object"], "something is left of the writing"
+
+    def test_a_name_that_is_created_has_its_content_at_once(self, store: Store) -> None:
+        content = bytes(range(256)) * 2000
+        for number in range(20):
+            name = f"name-{number}"
+
+            def create(name: str = name) -> None:
+                assert store.create(name, content)
+
+            for found in self.seen(store, name, create):
+                assert found in (None, content)
+
+    def seen(self, store: Store, name: str, work: Callable[[], Any]) -> Iterator[bytes | None]:
+        """What a reader finds while another thread works; None: nothing."""
+        with ThreadPoolExecutor(1) as pool:
+            working = pool.submit(work)
+            while not working.done():
+                try:
+                    yield store.read(name)
+                except FileNotFoundError:
+                    yield None
+            working.result()
 
     # -------------------------------------------------------------- what people and workers see
 
