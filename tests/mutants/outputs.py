@@ -220,6 +220,44 @@ class Untidy(Classes):
         return super().decoder(metadata, input_size)
 
 
+@MUTANTS.fault("test_classes_of_any_name_and_number_are_predicted_as_they_are")
+class Ascii(Classes):
+    """A class keeps of its name what ASCII has."""
+
+    def predictions(self, output, metadata):
+        plain = [each.encode("ascii", "replace").decode() for each in metadata["labels"]]
+        return super().predictions(output, {**metadata, "labels": plain})
+
+
+@MUTANTS.fault("test_classes_of_any_name_and_number_are_predicted_as_they_are")
+class Stripped(Classes):
+    """Decodes to names without the blanks around them."""
+
+    def predictions(self, output, metadata):
+        found = super().predictions(output, metadata)
+        at = found.schema.get_field_index(f"{self.name}_predictions")
+        plain = [each.strip() for each in found.column(at).to_pylist()]
+        return found.set_column(at, f"{self.name}_predictions", pa.array(plain, pa.string()))
+
+
+@MUTANTS.fault("test_statistics_do_not_depend_on_the_partition_or_the_order")
+class Frequent(Classes):
+    """Classes stand by how often they are; of those that are as often, the first seen is first."""
+
+    def finish(self, state):
+        if not state:
+            return super().finish(state)
+        return {"labels": ["<UNK>", *(label for label, _ in state.most_common())]}
+
+
+@MUTANTS.fault("test_classes_of_any_name_and_number_are_predicted_as_they_are")
+class Eight(Classes):
+    """Codes are kept in eight bits, so that class 256 is class 0."""
+
+    def code(self, value, labels):
+        return super().code(value, labels) % 256
+
+
 @hookimpl
 def distcore_make_feature(name, column):
     made = MUTANTS.named(name)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from distcore_core.contracts import JSON, Feature
-from distcore_testing.feature_rows import as_json, encoded_or_refused
+from distcore_core.errors import DataError
+from distcore_testing.feature_rows import as_json, encoded_or_refused, with_labels
 from distcore_torch.batch import Layout
 from distcore_torch.packing import pack
 
@@ -177,15 +178,19 @@ class NetworkChecks:
         """An output that is right in every row is decoded to what the column holds."""
         if role != "output" or not self.decodes:
             pytest.skip("it decodes nothing")
-        metadata, batch = self.batch(feature)
-        values = self.values().drop_null()
-        codes = batch["column"].numpy()
-        output = right_output(feature, metadata, codes)
-        predicted = feature.network().predictions(output, metadata)
-        check_decoded(feature, metadata, values, codes, predicted["column_predictions"])
-        labels = feature.labels(metadata)
-        if labels is not None:
-            check_probabilities(labels, output, predicted)
+        check_right(feature, self.values().drop_null())
+
+    def test_classes_of_any_name_and_number_are_predicted_as_they_are(
+        self, role: str, feature: Feature
+    ) -> None:
+        if role != "output" or not self.decodes or feature.raw != "category":
+            pytest.skip("it decodes no classes")
+        values = with_labels(self.values().drop_null())
+        try:
+            feature.finish(feature.partial(values))
+        except DataError as error:
+            pytest.skip(f"no other classes than those of values() are its own: {error}")
+        check_right(feature, values)
 
     def test_what_its_loss_asks_for_is_what_it_predicts(self, role: str, feature: Feature) -> None:
         """Logits that only descend the loss end at the values: the loss, the output and the
@@ -248,6 +253,18 @@ def right_output(feature: Feature, metadata: JSON, codes: np.ndarray) -> np.ndar
     known = np.flatnonzero((codes >= 0) & (codes < shape[0]))
     output[known, codes[known]] = 1.0
     return output
+
+
+def check_right(feature: Feature, values: pa.Array) -> None:
+    """An output that is right in every row of a column is decoded to what the column holds."""
+    metadata = feature.finish(feature.partial(values))
+    codes = batch_of(feature, values, metadata)["column"].numpy()
+    output = right_output(feature, metadata, codes)
+    predicted = feature.network().predictions(output, metadata)
+    check_decoded(feature, metadata, values, codes, predicted["column_predictions"])
+    labels = feature.labels(metadata)
+    if labels is not None:
+        check_probabilities(labels, output, predicted)
 
 
 def check_decoded(

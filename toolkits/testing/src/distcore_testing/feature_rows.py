@@ -29,6 +29,13 @@ TIMES = (
 )
 """What a column may have that is read as times."""
 
+LABELS = (
+    *("Über", "Uber", "caf\u00e9", "日本 😀", " red", "red ", "Red", "a\nb", 'a "b", c'),
+    *("0", "1.0", "01", "True", "column_predictions"),
+    *(f"label {number}" for number in range(260)),
+)
+"""What a column of classes may hold: names that are nearly the same, and more than 256 of them."""
+
 CHILD = """
 import base64, json, sys
 import pyarrow as pa
@@ -62,6 +69,18 @@ def awkward(values: pa.Array) -> pa.Array:
     steps = np.random.default_rng(0).permutation(rows) * 0.1
     made = np.clip(low + (high - low) * steps / (0.1 * rows), low, high)
     return pa.array(made, mask=np.arange(rows) % 11 == 0)
+
+
+def once_each(values: pa.Array) -> pa.Array:
+    """The first row of each value."""
+    plain = values.to_pylist()
+    rows = {value: row for row, value in reversed([*enumerate(plain)]) if value is not None}
+    return values.take(pa.array(sorted(rows.values()), pa.int64()))
+
+
+def with_labels(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The values, and after them every one of `LABELS`."""
+    return pa.array([*values.to_pylist(), *LABELS], pa.string()).dictionary_encode()
 
 
 def redictionaried(values: pa.DictionaryArray, more: tuple[str, ...] = ()) -> pa.DictionaryArray:

@@ -29,6 +29,7 @@ from distcore_testing.feature_rows import (
     encoded_or_refused,
     in_another_process,
     names_the_column,
+    once_each,
     redictionaried,
 )
 
@@ -100,16 +101,17 @@ class FeatureSuite(NetworkChecks):
     # -------------------------------------------------------------- statistics
 
     def test_statistics_do_not_depend_on_the_partition_or_the_order(self, feature: Feature) -> None:
-        """To the bit: partials are merged in whatever order workers finish, in whatever groups."""
-        values = self.values()
-        whole = as_json(feature.finish(feature.partial(values)))
-        for seed in range(5):
-            parts = cut(values, seed)
-            random.Random(seed).shuffle(parts)
-            assert as_json(feature.finish(merged(feature, parts))) == whole
-            half = len(parts) // 2
-            left, right = merged(feature, parts[:half]), merged(feature, parts[half:])
-            assert as_json(feature.finish(feature.merge(right, left))) == whole
+        """To the bit: partials are merged in whatever order workers finish, in whatever groups; so
+        with values that are all as frequent."""
+        for values in (self.values(), once_each(self.values())):
+            whole = as_json(feature.finish(feature.partial(values)))
+            for seed in range(5):
+                parts = cut(values, seed)
+                random.Random(seed).shuffle(parts)
+                assert as_json(feature.finish(merged(feature, parts))) == whole
+                half = len(parts) // 2
+                left, right = merged(feature, parts[:half]), merged(feature, parts[half:])
+                assert as_json(feature.finish(feature.merge(right, left))) == whole
 
     def test_sums_do_not_depend_on_the_partition_or_the_order(self, feature: Feature) -> None:
         """Of numbers whose sums are rounded, in any groups."""
