@@ -51,13 +51,25 @@ class CountedPartition:
             time.sleep(0.3)
         if self.bad:
             raise ValueError(f"rows {self.start} to {self.stop} are damaged")
-        names = [f"name {row % 7}" for row in range(self.start, self.stop)]
+        rows = range(self.start, self.stop)
+        names = [name_of(row) for row in rows]
         return pa.record_batch(
             {
-                "row": pa.array(range(self.start, self.stop), pa.float64()),
+                "row": pa.array(rows, pa.float64()),
                 "name": pa.array(names, pa.string()).dictionary_encode(),
+                "size": pa.array([size_of(row) for row in rows], pa.float64()),
             }
         )
+
+
+def name_of(row: int) -> str | None:
+    """The name in a row of a numbered table; some are missing."""
+    return f"name {row % 7}" if row % 11 else None
+
+
+def size_of(row: int) -> float | None:
+    """The size in a row of a numbered table; some are missing."""
+    return row / 2 if row % 5 else None
 
 
 class CountedSource(SourceBase):
@@ -101,6 +113,27 @@ def rows_of(plan: ShardPlan, blocks: list[Block]) -> tuple[int, list[float], lis
     rows = [row for block in blocks for row in block.table.column("row").to_pylist()]
     names = [name for block in blocks for name in block.table.column("name").to_pylist()]
     return plan.index, rows, names
+
+
+def known_of(block: Block) -> list[tuple[int, int, int, float]]:
+    """Of a block: its index, how many names and sizes are known, and the sum of the sizes."""
+    import pyarrow.compute as pc
+
+    names, sizes = block.table.column("name"), block.table.column("size")
+    known = [len(each) - each.null_count for each in (names, sizes)]
+    return [(block.index, *known, float(pc.sum(sizes).as_py() or 0.0))]
+
+
+def together(left: list[Any], right: list[Any]) -> list[Any]:
+    """Merge what `known_of` gave."""
+    return [*left, *right]
+
+
+def values_of(plan: ShardPlan, blocks: list[Block]) -> list[tuple[int | None, int, Any]]:
+    """What a shard's writer is given: of each block with rows its start, its index and its rows."""
+    return [
+        (each.start, each.index, each.table.to_pylist()) for each in blocks if each.table.num_rows
+    ]
 
 
 def refuse_shards(plan: ShardPlan, blocks: list[Block]) -> int:

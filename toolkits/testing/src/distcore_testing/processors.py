@@ -4,6 +4,8 @@ depend on partitions."""
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -17,6 +19,7 @@ from distcore_core.contracts import PROCESSOR, Processor, ShardPlan
 from distcore_core.registry.manager import Plugins
 from distcore_testing import data, jobs
 from distcore_testing.app import app
+from distcore_testing.rank_jobs import processes_of, until
 
 EDGES = (0, 5, 5, 6, 40, 41, 100)
 """Partitions of all sizes, an empty one among them."""
@@ -60,10 +63,54 @@ class ProcessorSuite:
             expected = [(plan.index, list(range(plan.start, plan.stop))) for plan in PLANS]
             assert [(index, found) for index, found, _ in shards] == expected
             assert [names for _, _, names in shards] == [
-                [f"name {row % 7}" for row in found] for _, found in expected
+                [jobs.name_of(row) for row in found] for _, found in expected
             ]
             reads = [path.read_text().splitlines() for path in folder.glob("read-*")]
             assert reads == [["read"]] * (len(EDGES) - 1)
+
+    def test_statistics_and_writers_see_every_value_where_it_is(self, tmp_path: Path) -> None:
+        """Missing ones are missing in every block, and a block says which row is its first."""
+        parts = [range(start, stop) for start, stop in pairwise(EDGES)]
+        known = [
+            (
+                index,
+                sum(jobs.name_of(row) is not None for row in rows),
+                sum(jobs.size_of(row) is not None for row in rows),
+                sum(jobs.size_of(row) or 0.0 for row in rows),
+            )
+            for index, rows in enumerate(parts)
+        ]
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            with self.scanned(jobs.CountedSource(folder, EDGES), folder, options) as processor:
+                merged, _ = processor.fold(jobs.known_of, jobs.together)
+                shards = processor.write_shards(PLANS, jobs.values_of)
+            assert sorted(merged) == known
+            for plan, blocks in zip(PLANS, shards, strict=True):
+                row = plan.start
+                for start, index, table in blocks:
+                    assert start == row, "a block's start is not its first row's number"
+                    assert row in parts[index], "a block's index is not that of its rows"
+                    wanted = [
+                        {"row": each, "name": jobs.name_of(each), "size": jobs.size_of(each)}
+                        for each in range(row, row + len(table))
+                    ]
+                    assert table == wanted
+                    row += len(table)
+                assert row == plan.stop
+
+    def test_nothing_is_left_once_it_is_closed(self, tmp_path: Path) -> None:
+        """Neither files nor threads nor processes."""
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            threads, me = set(threading.enumerate()), os.getpid()
+            processes = processes_of(me)
+            with self.scanned(jobs.CountedSource(folder, EDGES), folder, options) as processor:
+                processor.fold(jobs.total_of, jobs.add)
+                processor.write_shards(PLANS, jobs.rows_of)
+            assert list((folder / "scratch").iterdir()) == [], "it leaves files in its scratch"
+            assert until(lambda: processes_of(me) <= processes, 20), "it leaves processes"  # noqa: B023
+            assert until(lambda: set(threading.enumerate()) <= threads, 20), "it leaves threads"  # noqa: B023
 
     def test_a_partition_that_cannot_be_read_is_told(self, tmp_path: Path) -> None:
         source = jobs.CountedSource(tmp_path, EDGES, bad=[3])
