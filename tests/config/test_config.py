@@ -661,6 +661,10 @@ def feature(more: str) -> str:
             "belongs into `preprocessing`: write preprocessing: {normalization: …}",
         ),
         (
+            feature("number, encoder: {output_size: 8}"),  # passthrough has no fc_layers
+            "line 2: input_features[0].encoder.output_size: unknown option 'output_size'; known: ",
+        ),
+        (
             feature("number").replace("binary}", "category, class_weights: {x: 2}}"),
             "output_features[0].class_weights: unknown option 'class_weights' here; it belongs "
             "into `loss`",
