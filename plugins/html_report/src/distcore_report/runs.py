@@ -187,10 +187,11 @@ def _objective_of(search: Path) -> Objective | None:
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
-    if is_run(folder):
+    if not os.access(folder, os.R_OK | os.X_OK):
+        log.warning("%s may not be read by this user. It is left out.", folder)
+    elif is_run(folder):
         yield folder
-        return
-    if depth:
+    elif depth:
         for each in folder.iterdir():
             if each.is_dir() and not each.name.startswith("."):
                 yield from _folders(each, depth - 1)

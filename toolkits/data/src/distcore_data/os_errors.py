@@ -114,9 +114,12 @@ def in_words(error: BaseException) -> str:
         return ""
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
     free = room(error.filename or ".") if error.errno in FULL else ""
+    look = "look at that disk"
+    if isinstance(error, PermissionError):
+        look = "change the permissions there, or use a copy of your own"
     return (
         f"{where}the system refused ({os.strerror(error.errno).lower()}{free}). What was saved "
-        "before is as it was: look at that disk, then run the same command again."
+        f"before is as it was: {look}, then run the same command again."
     )
 
 

@@ -212,7 +212,9 @@ def read_lines(path: Path) -> list[JSON]:
 
 
 def damaged(where: object, error: Exception, advice: str) -> str:
-    """What is said of a file that is not as it was written."""
+    """What is said of a file that is not as it was written, or that this user may not read."""
+    if isinstance(error, PermissionError):
+        return f"{where} may not be read by this user. Change its permissions, or copy it."
     reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     return f"{where} is damaged, or was changed after it was written ({reason}). {advice}"
 
