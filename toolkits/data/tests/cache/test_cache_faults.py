@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -35,6 +36,7 @@ from faulty_builds import (
 from distcore_core.errors import CacheError, DistcoreError, UserError
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache
+from distcore_data.cache.listing import list_caches
 from distcore_data.locks import locked, locked_if_free
 
 SCRIPT = faulty_builds.__file__
@@ -226,6 +228,37 @@ def test_a_folder_of_another_user_is_told_and_nothing_is_left(tmp_path):
     assert "cannot be written" in report.read_text()
     assert "permission denied" in report.read_text()
     assert listing(tmp_path / "theirs") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("closed", [".", "manifest.json", "train/00000.parquet"])
+def test_a_cache_that_another_user_keeps_closed_is_told_before_anything_is_built(closed):
+    """In a folder for all, as /tmp is, nobody else may take it away: the new one would find no
+    place once it was built."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are its user's alone
+        root, report = Path(folder, "caches"), Path(folder, "report")
+        (build.ensure(root).folder / closed).chmod(0o600)
+        root.chmod(0o1777)
+        root.parent.chmod(0o755)
+        before = listing(root)
+        child = os.fork()
+        if child == 0:
+            file = report.open("w")
+            try:
+                os.setuid(65534)
+                file.write("".join(entry.why for entry in list_caches(root)) + "\n")
+                build.ensure(root, build=lambda builder: file.write("built"))
+            except UserError as error:
+                file.write(str(error))
+            finally:
+                file.close()
+                os._exit(0)
+        os.waitpid(child, 0)
+        listed, refused = report.read_text().split("\n")
+        path = root / KEY / closed
+        assert f"this user may not read {path} (permission denied)" in refused
+        assert str(path) in listed
+        assert listing(root) == before
 
 
 @pytest.mark.parametrize("place", ["/proc/distcore", "/dev/null", "/dev/null/cache"])

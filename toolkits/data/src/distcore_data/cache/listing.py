@@ -17,7 +17,7 @@ from pathlib import Path
 
 from distcore_core.errors import CacheError, StoreError, UserError
 from distcore_data.cache.files import DAMAGED, CacheFiles
-from distcore_data.cache.local import LEFT_OVER
+from distcore_data.cache.local import LEFT_OVER, closed_part
 from distcore_data.cache.manifest import FILE_NAME, MANIFEST, Manifest
 from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER, LEASE
@@ -112,7 +112,10 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
     foreign = [name for name in _files(folder) if not _is_ours(name)]
     why = f"it holds {foreign[0]}, which is none of a cache's files" if foreign else ""
     if not foreign and not _looks_ours(folder):
-        why = f"it has no {MANIFEST} of distcore's"
+        closed = closed_part(folder)
+        why = (
+            f"this user may not read {closed}" if closed else f"it has no {MANIFEST} of distcore's"
+        )
     if why:
         return Entry(key, "foreign", size, built, why=why)
     in_use, users = users_here(folder)

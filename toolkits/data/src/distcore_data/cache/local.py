@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import PluginRef
-from distcore_core.errors import CacheError
+from distcore_core.errors import CacheError, UserError
 from distcore_core.io.atomic import commit_directory, remove_directory
 from distcore_core.io.temporaries import BUILDING, REMOVING, building_name
 from distcore_data.cache.builder import ADVICE, CacheBuilder
@@ -65,10 +66,24 @@ def build_here(
         if found is None:
             return False
         if folder.exists():
+            # It may be whole, and a new one could not always take the place of somebody else's.
+            if (closed := closed_part(folder)) is not None:
+                raise UserError(
+                    f"The cache {folder} is there, and this user may not read {closed} (permission "
+                    f"denied). Nothing was changed. Make the cache readable, or {ADVICE}."
+                )
             log.warning("%s It is built again now.", found.removesuffix(REBUILD).strip())
         _sweep(directory, key)
         _build(folder, format, build, plugins)
     return True
+
+
+def closed_part(folder: Path) -> Path | None:
+    """What of a cache this user may not read; None if it is open."""
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
+            return path
+    return None
 
 
 def sweep_lock(folder: Path) -> None:
