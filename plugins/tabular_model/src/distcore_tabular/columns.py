@@ -9,16 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import plain
+from distcore_data.arrow import bits, plain
 
 
 def null_mask(values: pa.Array) -> np.ndarray | None:
     """Which rows are null, bool [n]; None if none is."""
     if not values.null_count:
         return None
-    bits = np.frombuffer(values.buffers()[0], np.uint8)
-    ones = np.unpackbits(bits, count=values.offset + len(values), bitorder="little")
-    return ones[values.offset :] == 0
+    return ~bits(values.buffers()[0], values)
 
 
 def filled(values: pa.Array, fill: int) -> np.ndarray:

@@ -144,13 +144,13 @@ def flags(array: pa.Array) -> np.ndarray:
     if not len(array):
         return np.zeros(0, bool)
     valid, values = array.buffers()
-    found = _bits(values, array)
-    return found & _bits(valid, array) if array.null_count else found
+    found = bits(values, array)
+    return found & bits(valid, array) if array.null_count else found
 
 
-def _bits(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
-    """The bits of an array's rows, bool [n]."""
-    first = array.offset // 8
-    ones = np.unpackbits(np.frombuffer(buffer, np.uint8)[first:], bitorder="little")
+def bits(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
+    """The bits of an array's rows in one of its bitmaps, bool [n]."""
+    first, last = array.offset // 8, (array.offset + len(array) + 7) // 8
+    ones = np.unpackbits(np.frombuffer(buffer, np.uint8)[first:last], bitorder="little")
     start = array.offset - 8 * first
     return ones[start : start + len(array)].view(bool)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import from_numpy
+from distcore_data.arrow import bits, from_numpy
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Feature
@@ -129,11 +129,7 @@ def _valid(array: pa.Array) -> np.ndarray:
     bitmap = array.buffers()[0]
     if not array.null_count or bitmap is None:
         return np.full(len(array), not array.null_count)
-    first = array.offset // 8
-    last = (array.offset + len(array) + 7) // 8
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8)[first:last], bitorder="little")
-    start = array.offset - 8 * first
-    return bits[start : start + len(array)].view(bool)
+    return bits(bitmap, array)
 
 
 def _value(column: pa.ChunkedArray, row: int) -> pa.Array:
