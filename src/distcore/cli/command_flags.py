@@ -24,9 +24,7 @@ def train(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="go on with the run in this experiment folder",
     )
-    flags.flag(
-        group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
-    )
+    flags.gpus(group)
     flags.profile(parser)
     flags.skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
     command = parser.prog.rpartition(" ")[2]

@@ -94,6 +94,11 @@ def output(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_name", default="run", metavar="NAME")
 
 
+def gpus(parser: Any) -> None:
+    """Which GPUs, of commands that train."""
+    flag(parser, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+
+
 def profile(parser: argparse.ArgumentParser) -> None:
     """Of commands that work for a while."""
     flag(

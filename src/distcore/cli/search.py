@@ -45,9 +45,7 @@ class HyperoptCommand:
             action="store_true",
             help="go on with the search that lies where this one would, if any",
         )
-        flags.flag(
-            group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
-        )
+        flags.gpus(group)
         flags.profile(parser)
         skips = [name for name in SKIPS if name != "skip_save_predictions"]
         flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])

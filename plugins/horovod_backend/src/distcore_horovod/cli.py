@@ -97,12 +97,10 @@ def _marker(wheel: Path) -> str:
 
 
 def _marker_file() -> Path | None:
-    import importlib.util
+    from distcore_horovod.installed import folder
 
-    package = importlib.util.find_spec("horovod")
-    if package is None or not package.submodule_search_locations:
-        return None
-    return Path(next(iter(package.submodule_search_locations)), "distcore-key")
+    found = folder()
+    return None if found is None else found / "distcore-key"
 
 
 def _installed_marker() -> str | None:

@@ -22,20 +22,27 @@ class Found:
     torch: str | None
 
 
-def found() -> Found | None:
-    """What is installed; None: no Horovod."""
+def folder() -> Path | None:
+    """Where Horovod's package lies; None: it is not installed."""
     package = importlib.util.find_spec("horovod")
     if package is None or not package.submodule_search_locations:
         return None
-    folder = Path(next(iter(package.submodule_search_locations)))
+    return Path(next(iter(package.submodule_search_locations)))
+
+
+def found() -> Found | None:
+    """What is installed; None: no Horovod."""
+    at = folder()
+    if at is None:
+        return None
     try:
         version = metadata.version("horovod")
     except metadata.PackageNotFoundError:  # a checkout on the path
         version = "unknown"
-    if not list((folder / "torch").glob("mpi_lib_v2*.so")):
+    if not list((at / "torch").glob("mpi_lib_v2*.so")):
         return Found(version, None)
     try:
-        built_for = json.loads((folder / "metadata.json").read_text()).get("pytorch")
+        built_for = json.loads((at / "metadata.json").read_text()).get("pytorch")
     except (OSError, ValueError):
         built_for = None
     return Found(version, built_for or "unknown")
