@@ -75,8 +75,9 @@ class Difference:
         equal: The same weights after every step that both ledgers have, and the same last step.
         first_step: The first step after which the weights differ; None if they never do.
         last_equal: The last one before it at which they were compared and equal; None if there is
-        none. causes: The most likely one first. Also of runs that are equal: then they changed
-        nothing. steps: The last step of each.
+            none.
+        steps: The last step of each.
+        causes: The most likely one first. Also of runs that are equal: then they changed nothing.
     """
 
     equal: bool
@@ -122,11 +123,14 @@ def diff(one: str | Path, other: str | Path, *, credentials: Any = None) -> Diff
         one: A run's folder, or its address in a bucket.
         other: The other's.
         credentials: Of the buckets, a mapping or the path of a JSON file; None: what the
-        environment gives.
+            environment gives.
+
+    Returns:
+        Where they part, and the likely causes.
 
     Raises:
         UserError: A folder holds no receipt or no ledger, or one that was changed after it was
-        written.
+            written.
     """
     mine, theirs = (_read(each, credentials) for each in (one, other))
     causes = tuple(causes_of(mine[0], theirs[0]))

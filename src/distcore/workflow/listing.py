@@ -42,6 +42,7 @@ def rows(
     """A row for every entry point of every kind, core's own first.
 
     Args:
+        plugins: Those that are installed, and which of them are blocked.
         seconds: The deadline for one plugin's import.
         kinds: Those alone.
     """

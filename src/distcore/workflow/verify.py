@@ -40,10 +40,11 @@ class Verified:
 
     Attributes:
         flaws: Files that are not as they were written, in sentences; if there are any, nothing was
-        replayed. compared: Steps of the ledger that the replay was compared at. first_step: The
-        first one at which it came to other weights; None if it never did. last_equal: The last one
-        before it; None if there is none. causes: What was different here, the most likely cause
-        first.
+            replayed.
+        compared: Steps of the ledger that the replay was compared at.
+        first_step: The first one at which it came to other weights; None if it never did.
+        last_equal: The last one before it; None if there is none.
+        causes: What was different here, the most likely cause first.
     """
 
     flaws: tuple[str, ...] = ()
@@ -107,13 +108,18 @@ def verify(
         run: The run's folder, or its address in a bucket.
         dataset: Where its data are now; None: where they were.
         steps: (from, to): replay from the checkpoint of that step, and compare until the other
-        (None: the end). backend: Where to replay it; None: as the run. credentials: Of the bucket,
-        a mapping or the path of a JSON file; None: what the environment gives. view: How to draw
-        progress, see `train`.
+            (None: the end).
+        backend: Where to replay it; None: as the run.
+        credentials: Of the bucket, a mapping or the path of a JSON file; None: what the environment
+            gives.
+        view: How to draw progress, see `train`.
+
+    Returns:
+        What was found.
 
     Raises:
         UserError: The folder holds no receipt or ledger, no checkpoint of that step, or the data
-        are not where they were.
+            are not where they were.
     """
     with _here(run, credentials) as folder:
         flaws = tuple(flaws_of(folder))

@@ -32,6 +32,7 @@ def copied(
 
     Args:
         address: Of the folder of runs, or of one run.
+        credentials: Of its bucket; None: what the environment gives.
         names: Of files that are copied.
         depth: So many folders below the address are looked into.
 

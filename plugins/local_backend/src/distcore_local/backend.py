@@ -64,7 +64,7 @@ class LocalBackend(BackendBase):
         order.
 
         function must be importable and the arguments must pickle: ranks are fresh processes.
-        Raises as `group.run`, and UserError if a rank would have no GPU of its own."""
+        Raises as `worker_group.run`, and UserError if a rank would have no GPU of its own."""
         from distcore_local.worker_group import run
 
         if group.use_gpu:

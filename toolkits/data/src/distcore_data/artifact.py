@@ -82,6 +82,9 @@ def write_artifact(
     bucket, there too.
 
     Args:
+        directory: Where it goes.
+        job: What was trained.
+        features: The fitted ones, which the model reads and predicts.
         files: What the trainer saves, by file name: bytes, or a function that writes them.
         extra: What the trainer wants to read back (`manifest["extra"]`).
 

@@ -76,13 +76,20 @@ class Data:
     ) -> Iterator[Source]:
         """The source of the declared columns; what it unpacked or downloaded is gone afterwards.
 
+        That nothing changed if nothing failed, the block asks by `check_unchanged`, after the last
+        row and before it commits anything.
+
         Args:
+            raw: How each declared column is read: {column: "number", "category", "string" or
+                "time"}.
+            options: Of delimited text; None: the defaults.
             plugins: Whose formats are read; default: those of the environment.
 
-        Raises DataError or UserError naming the place. An error of the block becomes one that names
-        the file, if a file is not as it was: what changes while it is read may look like anything.
-        That nothing changed if nothing failed, the block asks by `check_unchanged`, after the
-        last row and before it commits anything."""
+        Raises:
+            DataError, UserError: Naming the place. An error of the block becomes one that names the
+                file, if a file is not as it was: what changes while it is read may look like
+                anything.
+        """
         from distcore_data.sources.registry import open_source
         from distcore_data.sources.times import settled
 

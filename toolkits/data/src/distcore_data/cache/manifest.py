@@ -68,7 +68,7 @@ class Manifest:
     """A manifest that was checked. document: the plain JSON it came from.
 
     large: the file of the metadata, if they are large; `metadata` is then empty. made_by: who
-    encoded what, see `plugins.Encoder`. version: in a bucket, the folder beside the manifest that
+    encoded what, see `index.Encoder`. version: in a bucket, the folder beside the manifest that
     holds the files; in a folder they lie beside it."""
 
     key: str

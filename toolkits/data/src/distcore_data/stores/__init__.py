@@ -1,6 +1,6 @@
 """Where caches and results lie: a folder of this machine or a bucket, behind seven verbs. Whatever
 a cache does to storage goes through a `Store`, but for the build of a local one, whose folder is
-renamed as a whole (`cache/local.py`). Results are made in a local folder, which a `mirror.Mirror`
+renamed as a whole (`cache/local.py`). Results are made in a local folder, which a `run_sync.Mirror`
 copies into a bucket.
 
     store = open_store("s3://bucket/cache", credentials)

@@ -60,7 +60,7 @@ class Work:
     module: on the strategy's device. train: the loader of global batches. validation,
     train_in_order: loaders for evaluation, or None. checkpoints: folder, or None if none are kept.
     ledger: file, or None. mirror: the bucket that these are copied to before a checkpoint counts as
-    saved, or None. identity: see `train_state.identity`.
+    saved, or None. identity: see `state.identity`.
     on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone; on_round answers
         why training should end here, or nothing.
     """

@@ -28,7 +28,7 @@ DTYPES: dict[torch.dtype, str] = {
 def tensor_writer(
     tensors: Mapping[str, torch.Tensor], going_on: Callable[[], None] = lambda: None
 ) -> Callable[[BinaryIO], None]:
-    """A function that writes the tensors to a file, for `durable.write_new_file` and
+    """A function that writes the tensors to a file, for `atomic.write_new_file` and
     `artifact.write_artifact`.
 
     Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises
