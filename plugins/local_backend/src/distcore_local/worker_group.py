@@ -68,9 +68,8 @@ def run(group: WorkerGroup, threads: int) -> list[Any]:
         Stopped: Somebody asked to stop; the ranks have had their time to save a checkpoint.
     """
     payload = pickle.dumps((group.function, group.arguments))
-    with Interrupt(
-        group.grace_seconds + LATER_SECONDS
-    ) as interrupt:  # the ranks' own time ends first
+    # The ranks' own time ends first.
+    with Interrupt(group.grace_seconds + LATER_SECONDS) as interrupt:
         for attempt in range(group.max_retries + 1):
             with (
                 temporary_folder("group") as folder,

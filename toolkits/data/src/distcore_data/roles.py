@@ -17,6 +17,5 @@ OWN = "distcore-data"
 
 SOURCE = Role("sources", MEMBER_HOOK, "data format", DataFormat)  # type: ignore[type-abstract]
 STORE = Role("stores", MEMBER_HOOK, "store", Store)  # type: ignore[type-abstract]
-SPLITTER = Role(
-    "splitters", MEMBER_HOOK, "splitter", cast("type[Splitter]", object)
-)  # a class that needs NumPy
+# `object` in place of the class, which needs numpy.
+SPLITTER = Role("splitters", MEMBER_HOOK, "splitter", cast("type[Splitter]", object))

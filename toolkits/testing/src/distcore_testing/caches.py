@@ -270,9 +270,8 @@ class CacheFormatSuite:
             found = reader.read(start, stop, names)
             found.validate(full=True)
             expected = shard.slice(start, stop - start).select(names or shard.column_names)
-            assert str(found.to_pydict()) == str(
-                expected.to_pydict()
-            )  # as text, since no NaN equals another
+            # As text, since no NaN equals another.
+            assert str(found.to_pydict()) == str(expected.to_pydict())
 
     def test_rows_out_of_range_are_refused(self, format: CacheFormat, shard: pa.Table) -> None:
         reader = self._open(format, shard.slice(0, 10))

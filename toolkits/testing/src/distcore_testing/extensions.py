@@ -51,9 +51,8 @@ class ExtensionSuite:
     def run(self, folder: Path, extensions: list[dict[str, Any]]) -> Any:
         """A short experiment with these extensions."""
         distcore = app()
-        from distcore_testing import (
-            data,
-        )  # needs numpy and pyarrow, which an extension may do without
+        # It needs numpy and pyarrow, which an extension may do without.
+        from distcore_testing import data
 
         config = data.config(str(folder / "cache"), extensions=extensions)
         return distcore.experiment(

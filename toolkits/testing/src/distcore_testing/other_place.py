@@ -90,9 +90,8 @@ def child(words: Sequence[str]) -> None:
         reader.read(1, 2, table.column_names[:1])
         reader.close()
 
-    read(
-        write()
-    )  # what is imported for it is imported now, and the code that runs then is no file's
+    # What is imported for it is imported now, and the code that runs then is no file's.
+    read(write())
     if TIME in changes:
         _later_dates(type(format).__module__.partition(".")[0])
     content = write()

@@ -277,9 +277,8 @@ def _as_integers(
     pairs = [(i, j) for i in range(depth) for j in range(i, depth)] if squares else []
     exponents = units + [units[i] + units[j] for i, j in pairs]
     numbers = [0] * len(exponents)
-    for start in range(
-        0, sums.shape[1], 1 << 9
-    ):  # whole numbers up to 2**53: 2**9 of them fit an int64
+    # Whole numbers up to 2**53: 2**9 of them fit an int64.
+    for start in range(0, sums.shape[1], 1 << 9):
         part = np.ldexp(
             sums[: len(exponents), start : start + (1 << 9)], -np.array(exponents)[:, None]
         )

@@ -287,9 +287,8 @@ def _dealt(share: float, count: np.ndarray, dither: float) -> np.ndarray:
 
 def _members(codes: np.ndarray, counts: np.ndarray) -> Any:
     """(code, places of its rows in order) for each code that occurs."""
-    narrow = (
-        codes.astype(np.uint16) if len(counts) <= 1 << 16 else codes
-    )  # numpy sorts 16 bits by radix
+    # numpy sorts 16 bits by radix.
+    narrow = codes.astype(np.uint16) if len(counts) <= 1 << 16 else codes
     order = np.argsort(narrow, kind="stable")
     ends = np.cumsum(counts)
     for code in np.flatnonzero(counts).tolist():

@@ -22,14 +22,8 @@ MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\x
 UNSUSPICIOUS = 1 << 30
 """Bytes that any file may unpack to."""
 
-DAMAGED = (
-    EOFError,
-    MemoryError,
-    OSError,
-    ValueError,
-    zlib.error,
-    lzma.LZMAError,
-)  # Arrow's errors are OSError or ValueError
+# Arrow's errors are OSError or ValueError.
+DAMAGED = (EOFError, MemoryError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
 def compression_of(path: Path) -> str | None:

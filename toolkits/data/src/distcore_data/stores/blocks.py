@@ -29,9 +29,8 @@ def blocks_of(files: Any, kind: str, connections: int) -> Blocks:
     making = threading.Lock()
 
     def from_s3(path: str, start: int, stop: int) -> Iterator[bytes]:
-        with (
-            making
-        ):  # by the first request, so that what is wrong with the credentials is an answer to it
+        # By the first request, so that what is wrong with the credentials is an answer to it.
+        with making:
             client = _blocking_client(files, connections, os.getpid())
         if client is None:
             return _by_fsspec(files, path, start, stop)
@@ -54,9 +53,8 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
     bucket, key, _ = files.split_path(path)
     asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **files.req_kw}
     try:
-        with closing(
-            client.get_object(**asked)["Body"]
-        ) as body:  # its own __enter__ gives what checks no length
+        # The body's own __enter__ gives what checks no length.
+        with closing(client.get_object(**asked)["Body"]) as body:
             while start < stop and (block := body.read(min(BLOCK, stop - start))):
                 start += len(block)
                 yield block
@@ -69,9 +67,8 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
         raise found from error
 
 
-@functools.lru_cache(
-    maxsize=8
-)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
+# Making one takes tenths of a second; fsspec keeps its filesystems likewise.
+@functools.lru_cache(maxsize=8)
 def _blocking_client(files: Any, connections: int, process: int) -> Any:
     """A client of botocore with s3fs's options; None if these are for asyncio's client, or go with
     each request.

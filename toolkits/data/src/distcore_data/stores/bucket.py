@@ -171,9 +171,8 @@ class Bucket:
             )
         except BaseException:
             if path.stat().st_size >= ONE_PUT:
-                with suppress(
-                    StoreError
-                ):  # the next build gives them up, and the error under way matters more
+                # The next build gives them up, and the error under way matters more.
+                with suppress(StoreError):
                     self.abort_uploads(name)
             raise
 
@@ -193,9 +192,8 @@ class Bucket:
         def attempt(files: Any, path: str) -> bool:
             try:
                 put_if_absent(files, self.kind, path, content)
-            except (
-                FileExistsError
-            ):  # perhaps by us: a request that was never answered may have been carried out
+            except FileExistsError:
+                # Perhaps by us: a request that was never answered may have been carried out.
                 return read_if_there(self, name) == content
             except Exception as error:
                 if status_of(error) == 501:

@@ -100,9 +100,8 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def _texts(value: Any) -> Iterable[str]:
-    if (
-        isinstance(value, str) and "://" in value
-    ):  # an address is none, but for the user and password in it
+    # An address is none, but for the user and password in it.
+    if isinstance(value, str) and "://" in value:
         user = value.partition("://")[2].rpartition("@")[0]
         yield from (each for each in (user, user.partition(":")[2]) if len(each) >= 4)
     elif isinstance(value, str) and len(value) >= 4:

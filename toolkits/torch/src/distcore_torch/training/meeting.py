@@ -62,9 +62,8 @@ def _opened(rank: Rank) -> Any:
     path = os.environ.get(STORE)
     if path is not None:
         return dist.FileStore(path, rank.world)
-    if (
-        os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    ):  # torchrun's own, already listening
+    # torchrun's own, already listening.
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return _of_torch(rank)
     return _at_master(rank)
 

@@ -114,12 +114,10 @@ class Watch:
         known = [each for each in self.ranks if each.pulse.beats or stopped(each.process)]
         blamed = [each for each in known if each.pulse.doing != WAITING or stopped(each.process)]
         if not blamed and len(self.ranks) >= self.world:
-            blamed = (
-                known  # all wait, for what none of them will do: nobody in particular is to blame
-            )
-        for each in sorted(
-            (each for each in blamed if each.ours), key=lambda each: -each.still
-        ):  # the longest first
+            # All wait, for what none of them will do: nobody in particular is to blame.
+            blamed = known
+        ours = [each for each in blamed if each.ours]
+        for each in sorted(ours, key=lambda each: each.still, reverse=True):
             if each.still > max(each.patience, 2 * each.told):
                 each.told = each.still
                 said = standing(each)

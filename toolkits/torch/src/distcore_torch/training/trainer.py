@@ -297,9 +297,8 @@ def _working_here(job: TrainJob, rank: Rank) -> Iterator[TrainJob]:
         return
     with working_folder(job.mirror) as folder:
         start = job.initial_weights
-        if (
-            isinstance(start, Path) and start.parent == job.directory
-        ):  # of a module given from Python
+        # Of a module given from Python.
+        if isinstance(start, Path) and start.parent == job.directory:
             job.mirror.get_file(start.name, folder / start.name)
             start = folder / start.name
         resume = folder if job.resume is not None else None
@@ -350,9 +349,8 @@ def exact_notes(options: TrainerOptions) -> list[str]:
 
 def last_checkpoint(job: TrainJob) -> str:
     """Which one a run that stopped has left, and how to go on from it, in a sentence."""
-    from distcore_torch.training.checkpoint import (
-        list_checkpoints,
-    )  # torch, which a worker group's driver does without
+    # It imports torch, which a worker group's driver does without.
+    from distcore_torch.training.checkpoint import list_checkpoints
 
     found: list[Any] = (
         list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
