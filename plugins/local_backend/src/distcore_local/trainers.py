@@ -110,7 +110,7 @@ class LocalTrainer(TorchTrainer):
                     if pace.processes == 1 or signal_received():
                         raise
         parallel = replace(job, trainer=replace(job.trainer, name="data_parallel"))
-        return self._run_gang(parallel, backend, several, progress)
+        return self._run_group(parallel, backend, several, progress)
 
 
 def _room() -> int:

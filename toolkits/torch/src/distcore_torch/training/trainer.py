@@ -27,12 +27,12 @@ from distcore_core.contracts import (
 )
 from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore_core.progress import Progress
+from distcore_core.registry.manager import Plugins
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, working_folder
 from distcore_torch.training.job import train_options
 from distcore_torch.training.plan import TrainPlan
 
 if TYPE_CHECKING:
-    from distcore_core.registry.manager import Plugins
     from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.progress_channel import Reporter
     from distcore_torch.training.strategy import Strategy
@@ -138,7 +138,7 @@ class TorchTrainer(TrainerBase):
             return train_rank(rank, job, progress)
         if workers == 1 and not self.options.resources_per_worker and not backend.distributed:
             return train_rank(Rank(), job, progress)
-        return self._run_gang(job, backend, workers, progress)
+        return self._run_group(job, backend, workers, progress)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
         """The best weights as a predictor. Raises ArtifactError if the folder is not one that
@@ -171,10 +171,9 @@ class TorchTrainer(TrainerBase):
         given = self.options.num_workers
         return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
 
-    def _run_gang(
+    def _run_group(
         self, job: TrainJob, backend: Backend, workers: int, progress: Progress
     ) -> TrainResult | None:
-        from distcore_core.registry.manager import Plugins
         from distcore_torch.training.progress_channel import file_progress_channel
         from distcore_torch.training.rank import refuse_too_many
 
@@ -187,7 +186,7 @@ class TorchTrainer(TrainerBase):
                 "No checkpoints are kept, so a worker that dies makes training start again from "
                 "the beginning."
             )
-        resources = dict(self.options.resources_per_worker)
+        resources = self.resources_per_worker
         channel = backend.progress_channel(progress) or file_progress_channel(progress)
         with channel as progress_channel:
             group = WorkerGroup(
@@ -227,7 +226,6 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
 
     progress: where to report, or what a progress channel gave to report through."""
     from distcore_core.registry.listening import listening
-    from distcore_core.registry.manager import Plugins
     from distcore_torch.training.determinism import one_training
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
     from distcore_torch.training.peers import watching
@@ -367,13 +365,7 @@ def cached_rows(job: TrainJob) -> int | None:
     from distcore_data.cache import open_cache
 
     try:
-        with open_cache(job.cache, _plugins(job)) as reader:
+        with open_cache(job.cache, Plugins(job.plugins_block)) as reader:
             return reader.rows("train")
     except CacheError:  # a plan may be made before there is a cache
         return None
-
-
-def _plugins(job: TrainJob) -> Plugins:
-    from distcore_core.registry.manager import Plugins
-
-    return Plugins(job.plugins_block)
