@@ -21,15 +21,15 @@ def test_every_rank_finds_its_lanes_and_its_rows_at_once() -> None:
     at = [owned(Rank(index=each, world=RANKS), RANKS) for each in range(RANKS)]
     assert [each.start for each in at] == list(range(RANKS))
     batch = 16 * RANKS
-    quota = lanes.quota(123_456, batch)
-    assert quota.sum() == batch
+    before, after = lanes.taken(123_456, 123_457, batch)
+    assert (after - before).sum() == batch
 
     def of_one(world: int) -> int:
         rank, dealt = Rank(index=world // 2, world=world), Lanes(world << 20, world)
 
         def work() -> None:
             mine = owned(rank, world)
-            dealt.quota(100, 16 * world)
+            dealt.taken(100, 101, 16 * world)
             rows = np.diff(dealt.starts)[mine.start]
             LaneOrder(int(rows), mine.start, 42, 0, Window(1024, 8)).rows(0)
 

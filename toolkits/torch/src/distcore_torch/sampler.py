@@ -118,11 +118,6 @@ class Lanes:
         dealt = np.minimum(np.arange(first, last + 1) * batch_size, self.rows)
         return (dealt[:, None] + np.arange(self.lanes)) // self.lanes
 
-    def quota(self, step: int, batch_size: int) -> NDArray[np.int64]:
-        """Rows that the global batch takes from each lane: int64 [L]."""
-        before, after = self.taken(step, step + 1, batch_size)
-        return after - before
-
 
 def share(rank: Rank, things: int) -> range:
     """Which of neighbouring things a rank has: as evenly as can be."""

@@ -30,15 +30,13 @@ OURS = re.compile(r"[0-9a-f]{40}", re.ASCII)
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
 """A file of ours that a killed process did not finish."""
 
-STATES = ("whole", "damaged", "building", "left over", "foreign")
-
 
 @dataclass(frozen=True)
 class Entry:
     """A cache, or what is left of one.
 
-    state: of STATES; "foreign" is a folder with a name of ours and other contents, which is never
-        touched.
+    state: "whole", "damaged", "building", "left over", or "foreign", which is a folder with a name
+        of ours and other contents that is never touched.
     rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not
         known.
     source: digest and rows of the data it was made of. users: processes that are seen to use it;

@@ -14,7 +14,7 @@ import torch
 from distcore_core.contracts import Batch, FeatureSet
 from distcore_core.errors import UserError
 from distcore_torch.training.exact.gradients import PartGradients
-from distcore_torch.training.gradients import RankGradients
+from distcore_torch.training.gradients import Gradients, RankGradients
 from distcore_torch.training.losses import Losses
 from distcore_torch.training.optim import Clipper, Regularizer, make_optimizer, on_device
 from distcore_torch.training.replay import Replay
@@ -60,7 +60,7 @@ class Stepper:
         self.optimizer = make_optimizer(options.optimizer, self.parameters, learning_rate)
         self.losses = Losses(module, features, options, strategy.device)
         kind = PartGradients if options.exact else RankGradients
-        self.gradients = kind(
+        self.gradients: Gradients = kind(
             module, self.losses, options, strategy, micro_rows=micro_rows, seed=seed
         )
         self.sums = self.gradients.sums
