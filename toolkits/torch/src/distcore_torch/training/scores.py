@@ -302,12 +302,10 @@ class _Output:
 def _compute(metric: Any, state: MergedState, what: str) -> float | None:
     """The metric's value over the merged states; None with a warning where it has none."""
     state.into(metric)
-    metric.distributed_available_fn = lambda: (
-        False
-    )  # merged already: torchmetrics must not gather once more
-    metric._update_count = (
-        1  # torchmetrics warns about a metric that was never updated; these were, elsewhere
-    )
+    # Merged already: torchmetrics must not gather once more.
+    metric.distributed_available_fn = lambda: False
+    # torchmetrics warns about a metric that was never updated; these were, elsewhere.
+    metric._update_count = 1
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
