@@ -24,7 +24,7 @@ from distcore.cost.calibrate import config_of, fitted_rates
 from distcore.cost.constants import Constants, StepRates
 from distcore.cost.sample import distinct_among, sample_of, trial_of
 from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
-from distcore.workflow.planning import job_of
+from distcore.workflow.run import train_job
 from distcore.workflow.session import resolved_session
 from distcore_core.contracts import Rank
 from distcore_core.errors import ConfigError, UserError
@@ -286,7 +286,7 @@ def test_the_work_of_a_step_is_that_of_its_layers(
     combiner = {"type": "concat", "num_fc_layers": 2, "output_size": width}
     session = resolved_session("plan", data.config(str(tmp_path / "cache"), combiner=combiner))
     sample = sample_of(session.features, table.combine_chunks().to_batches()[:1], table.num_rows)
-    job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+    job = train_job(session, Cache.at(str(tmp_path), "0", None))
     trial = trial_of(job, sample, 1000, session.plugins)
     assert trial is not None
     with one_thread():
@@ -308,7 +308,7 @@ def test_the_gradient_of_a_table_is_gone_through_once(calibrated: Path, tmp_path
     config = config_of("category", 1, tmp_path / "cache", combiner={"type": "concat"})
     session = resolved_session("plan", config)
     sample = sample_of(session.features, table.combine_chunks().to_batches(), table.num_rows)
-    job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+    job = train_job(session, Cache.at(str(tmp_path), "0", None))
     trial = trial_of(job, sample, 100, session.plugins)
     assert trial is not None
     work = trial.work()
@@ -379,7 +379,7 @@ def test_labels_that_are_numbers_have_as_many_weights_as_others(
         session = resolved_session("plan", config)
         batches = table.combine_chunks().to_batches()
         sample = sample_of(session.features, batches, 50 * table.num_rows)
-        job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+        job = train_job(session, Cache.at(str(tmp_path), "0", None))
         trial = trial_of(job, sample, 100, session.plugins)
         assert trial is not None
         return int(trial.work().parameters)

@@ -121,7 +121,7 @@ def show(arguments: Namespace) -> int:
     place, credentials = _place(arguments)
     entries = list_caches(place, credentials)
     if arguments.json:
-        print(json.dumps([_plain(entry) for entry in entries], indent=2))
+        print(json.dumps([asdict(entry) for entry in entries], indent=2))
         return 0
     header = ("KEY", "STATE", "FORMAT", "ROWS", "SIZE", "BUILT", "USED", "BY", "MADE OF")
     print(table([header, *map(_row, entries)]))
@@ -179,7 +179,7 @@ def prune(arguments: Namespace) -> int:
             json.dumps(
                 [
                     {
-                        **_plain(each.entry),
+                        **asdict(each.entry),
                         "what": each.what,
                         "reason": each.why,
                         "kept": each.why if each.what == "kept" else "",
@@ -279,10 +279,6 @@ def _row(entry: Entry) -> tuple[Any, ...]:
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else ""
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    return asdict(entry)
 
 
 def _shown(place: str) -> str:

@@ -320,7 +320,7 @@ def _steps(folder: Path) -> tuple[dict[str, StepRates], float]:
 
 def _trials(folder: Path) -> Iterator[Any]:
     from distcore.cost.sample import sample_of, trial_of
-    from distcore.workflow.planning import job_of
+    from distcore.workflow.run import train_job
     from distcore.workflow.session import resolved_session
     from distcore_data.cache import Cache
 
@@ -336,7 +336,7 @@ def _trials(folder: Path) -> Iterator[Any]:
         sample = sample_of(
             session.features, table.combine_chunks().to_batches()[:1], table.num_rows
         )
-        job = job_of(session, Cache.at(str(folder), "0", None), None)
+        job = train_job(session, Cache.at(str(folder), "0", None))
         trial = trial_of(job, sample, rows, session.plugins)
         session.backend.close()
         if trial is None:

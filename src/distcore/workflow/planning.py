@@ -17,13 +17,13 @@ from distcore.cost.sample import Sample, proportioned, sample_of
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, opened, root_of
+from distcore.workflow.run import train_job
 from distcore.workflow.session import Session, check_gpus, limited_gpus, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
-from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
+from distcore_core.contracts import JSON, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, ConfigError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
-from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
     dataset, cache, where, seen = _data(session, data)
     expected = dataset["splits"]["train"]
     trainer = session.make(TRAINER)
-    job = job_of(session, where, expected)
+    job = train_job(session, where, expected_rows=expected)
     training = trainer.plan(job, session.backend)
     training["scored_rows"] = min(expected or 0, MOST_ROWS)  # for the report
     validates = dataset["splits"]["validation"] != 0  # None: only the values say how many
@@ -178,21 +178,6 @@ def _defaults_told(session: Session) -> Iterator[str]:
             in_order = sorted(said.items(), key=lambda each: each[0] != "type")
             words = ", ".join(f"{option}: {value}" for option, value in in_order)
             yield f"The config has no {name}, so it is {{{words}}}."
-
-
-def job_of(session: Session, cache: Cache, expected: int | None) -> TrainJob:
-    """What a trainer is asked to plan: nothing is written, and the cache need not be there."""
-    return TrainJob(
-        config=session.config.as_json(),
-        cache=cache,
-        loader=session.reference(LOADER),
-        trainer=session.reference(TRAINER),
-        directory=None,
-        seed=session.config.random_seed,
-        opener=OPENER,
-        plugins_block=tuple(session.plugins.block),
-        expected_rows=expected,
-    )
 
 
 # ------------------------------------------------------------------ data and cache

@@ -148,8 +148,10 @@ def train_job(
     resume: bool = False,
     skip: Any = (),
     plugins: Sequence[JSON] = (),
+    expected_rows: int | None = None,
 ) -> TrainJob:
-    """Everything a trainer is told. plugins: those that the run uses, as `written` says them."""
+    """Everything a trainer is told. plugins: those that the run uses, as `written` says them.
+    expected_rows: see `TrainJob`; of a plan, whose cache need not be there."""
     return TrainJob(
         config=session.config.as_json(),
         cache=cache,
@@ -165,6 +167,7 @@ def train_job(
         plugins_block=tuple(session.plugins.block),
         mirror=session.mirror,
         plugins=plugins,
+        expected_rows=expected_rows,
     )
 
 

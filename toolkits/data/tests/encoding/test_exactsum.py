@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore_data.encoding.exactsum import CHUNK, ROW, ExactSum, Moments, moments
+from distcore_data.encoding.exactsum import CHUNK, ROW, ExactSum, Moments
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(
@@ -127,7 +127,7 @@ def test_nan_and_infinity_are_refused(bad, place):
     values = np.zeros(CHUNK + 2)
     values[place] = bad
     with pytest.raises(ValueError, match="NaN or infinity"):
-        moments(values)
+        Moments.of(values)
     with pytest.raises(ValueError, match="NaN or infinity"):
         ExactSum.of(values)
 

@@ -128,11 +128,6 @@ class Moments:
         return math.sqrt(self.variance(ddof))
 
 
-def moments(values: NDArray[np.float64]) -> Moments:
-    """Shorthand for `Moments.of`."""
-    return Moments.of(values)
-
-
 def moments_of_one(value: float, times: int = 1) -> Moments:
     """The moments of one value so many times; less than 0: to take it out of others. Raises
     ValueError or OverflowError at NaN or infinity."""
