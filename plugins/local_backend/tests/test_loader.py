@@ -129,7 +129,7 @@ def check_columns(batch):
 def test_ranks_side_by_side_are_the_reference(rows, batch_size, world, memory, data):
     """Any rows, batch size, ranks and start; from memory and from the file; whatever the size of
     a piece."""
-    steps = sampler.steps(rows, batch_size)
+    steps = sampler.Lanes(rows, 1).steps(batch_size)
     start = data.draw(st.integers(0, steps))
     reader, parts = TableReader(rows), []
     with pytest.MonkeyPatch.context() as patch:
@@ -257,7 +257,7 @@ def test_in_order(memory, world, rows, batch_size):
     ]
     for _ in range(2):
         parts = [list(loader.batches(0)) for loader in loaders]
-        assert {len(part) for part in parts} == {sampler.steps(rows, batch_size)}
+        assert {len(part) for part in parts} == {sampler.Lanes(rows, 1).steps(batch_size)}
         in_order = [batch for step in zip(*parts, strict=True) for batch in step]
         assert [row for batch in in_order for row in batch["row"].tolist()] == list(range(rows))
         for batch in in_order:

@@ -3,7 +3,6 @@ in a bucket."""
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -53,8 +52,6 @@ innermost "frames" of an error that nobody expected: such a run may take days to
 
 FRAMES = 40
 """Of them at most."""
-
-log = logging.getLogger("distcore")
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:

@@ -36,8 +36,6 @@ MOST_NODES = 256
 STATE = "tune"
 """Folder, in the search's, of what Tune itself keeps."""
 
-log = logging.getLogger("distcore")
-
 
 class TuneExecutor:
     """The executor `ray`."""

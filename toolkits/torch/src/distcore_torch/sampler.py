@@ -146,11 +146,6 @@ def owned(rank: Rank, lanes: int, parts: int = 0) -> range:
     return range(mine.start * lanes // parts, mine.stop * lanes // parts)
 
 
-def steps(rows: int, batch_size: int) -> int:
-    """Global batches of an epoch over `rows` rows."""
-    return Lanes(rows, 1).steps(batch_size)
-
-
 class LaneOrder:
     """The order of a lane's rows in an epoch; rows are counted from the lane's start.
 

@@ -26,7 +26,6 @@ from distcore_data.cache.manifest import (
     KEY_LENGTH,
     RECIPE_LENGTH,
     SHARD_ROWS,
-    Manifest,
     digest_of,
 )
 from distcore_data.cache.opening import damage_of, files_of, with_metadata
@@ -48,7 +47,6 @@ __all__ = [
     "cache_key",
     "ensure_cache",
     "examine",
-    "manifest_of",
     "open_cache",
     "remove",
     "verify",
@@ -189,16 +187,6 @@ def ensure_cache(
     if not built and on_hit is not None:
         on_hit(cache)
     return cache
-
-
-def manifest_of(cache: CacheRef) -> Manifest:
-    """The manifest of a committed cache, without metadata that lie in a file of their own.
-
-    Raises:
-        CacheError: It is missing, torn, foreign or names strange files.
-        StoreError: A bucket fails.
-    """
-    return _files(cache).manifest(cache.key)
 
 
 def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:

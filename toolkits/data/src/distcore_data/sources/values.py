@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,6 @@ from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.shortest import doubles, float_texts
 from distcore_data.sources.times import MOMENT, time_text, timestamp_text, to_the_second
 
-Raw = Literal["number", "category", "string", "time"]
 FLOATS = "float"
 """How floats are read that are only kept, where a source has types: as they are, NaN too."""
 

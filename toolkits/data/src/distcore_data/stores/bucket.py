@@ -4,7 +4,6 @@ a local file without a name."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +48,6 @@ time."""
 UPLOAD: Mapping[str, Mapping[str, Any]] = {"s3": {"chunksize": ONE_PUT, "max_concurrency": 2}}
 
 T = TypeVar("T")
-log = logging.getLogger("distcore")
 
 
 class _Opened(NamedTuple):

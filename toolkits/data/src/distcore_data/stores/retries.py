@@ -54,7 +54,7 @@ NETWORK = frozenset(
     }
     | {"ServiceRequestError", "ServiceResponseError", "IncompleteReadError"}
 )
-"""Names of the network's errors in the libraries of stores, which core does not import."""
+"""Names of the network's errors in the libraries of stores, which are not imported for them."""
 
 T = TypeVar("T")
 log = logging.getLogger("distcore")
