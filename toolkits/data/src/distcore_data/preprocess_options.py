@@ -109,7 +109,7 @@ class Delimited(Options):
     null_values: tuple[str, ...] | None = Field(
         None,
         description='Texts that mean "missing", whatever the format; default: those of '
-        "pandas.read_csv.",
+        "pandas.read_csv. A column of floats has -999.0 where one of whole numbers has -999.",
     )
     decimal: Literal[".", ","] = Field(
         ".",

@@ -171,7 +171,7 @@ class JsonPartition:
         """The rows, typed. Raises DataError naming file, line and column."""
         text = self.file.read(self.start, self.stop)
         batch = plaintext.read_json(text, dict(self.types), self.raw)
-        if batch is not None:
+        if batch is not None and not self.options.null_numbers:
             if not any(map(self._has_null_spelling, batch.columns)):
                 return batch
             return typed_batch(batch, self.raw, self.options, self.place_of, {})

@@ -1,5 +1,7 @@
 """How delimited text is to be read; plain values, light to import."""
 
+import functools
+from contextlib import suppress
 from dataclasses import dataclass
 
 NULL_VALUES: tuple[str, ...] = (
@@ -44,8 +46,20 @@ class DelimitedOptions:
     null_values: tuple[str, ...] = NULL_VALUES
     decimal: str = "."
 
+    @functools.cached_property
+    def null_numbers(self) -> tuple[float, ...]:
+        """The numbers that null spellings are the text of. A source that has numbers asks for their
+        texts if it has one of these."""
+        found = [{"True": 1.0, "False": 0.0}.get(each) for each in self.null_values]
+        for each in self.null_values:
+            with suppress(ValueError):
+                found.append(float(each))
+        return tuple(each for each in found if each is not None and each == each)
+
     @property
     def spellings(self) -> tuple[object, ...]:
         """What a digest takes in of how values are spelled; a decimal point says nothing, so that
         digests from before there was a choice are still found."""
-        return (self.null_values,) if self.decimal == "." else (self.null_values, self.decimal)
+        found = (self.null_values,) if self.decimal == "." else (self.null_values, self.decimal)
+        # Of formats with types a number was taken for a value whatever the spellings were.
+        return (*found, "of numbers") if self.null_numbers else found

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
-from distcore_data.arrow import flags, null, strings, to_numpy
+from distcore_data.arrow import flags, from_numpy, null, strings, to_numpy, truths
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, without_unused
 from distcore_data.sources.options import DelimitedOptions
@@ -153,13 +153,27 @@ def _numbers(values: pa.Array, options: DelimitedOptions) -> tuple[pa.Array, np.
         return numbers.take(values.indices), rows
     if is_text(type_):
         return _parsed(values.cast(pa.utf8()), options)
-    if pt.is_float64(type_):
-        return values, None
-    if pt.is_integer(type_) or pt.is_boolean(type_):
-        return values.cast(pa.float64(), safe=False), None
     if pt.is_null(type_):
         return pa.nulls(len(values), pa.float64()), None
-    return doubles(values), None
+    if pt.is_integer(type_) or pt.is_boolean(type_):
+        numbers = values.cast(pa.float64(), safe=False)
+    else:
+        numbers = values if pt.is_float64(type_) else doubles(values)
+    return _without_spelled(numbers, values, options), None
+
+
+def _without_spelled(numbers: pa.Array, values: pa.Array, options: DelimitedOptions) -> pa.Array:
+    """The numbers, with those made null whose values have a null spelling for their text."""
+    if not options.null_numbers:
+        return numbers
+    wanted = pc.is_in(numbers, from_numpy(np.array(options.null_numbers)))
+    rows = np.flatnonzero(flags(wanted))
+    if not len(rows):
+        return numbers
+    texts = _strings(values.take(from_numpy(rows)), options.null_values, None)
+    missing = np.zeros(len(numbers), bool)
+    missing[rows[flags(texts.is_null())]] = True
+    return pc.if_else(truths(missing), null(pa.float64()), numbers)
 
 
 def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
