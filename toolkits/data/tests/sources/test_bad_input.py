@@ -102,9 +102,9 @@ def test_wrong_encoding_given(refused, put):
     assert "line 3" in refused(
         put("a,b\n1,x\n2,é\n"), options=DelimitedOptions(encoding="iso2022_jp")
     )
-    assert "no encoding is called 'utf-99'" in refused(
-        put("a,b\n1,x\n"), options=DelimitedOptions(encoding="utf-99")
-    )
+    for name in ("utf-99", "base64", "rot13", "undefined", "a\0b"):
+        message = refused(put("a,b\n1,x\n"), options=DelimitedOptions(encoding=name))
+        assert f"no encoding is called {name!r}" in message
 
 
 def test_duplicate_columns(refused, put):

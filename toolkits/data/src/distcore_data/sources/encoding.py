@@ -127,7 +127,8 @@ def as_utf8(
         encoding = "utf-16"
     try:
         name = codecs.lookup(encoding or "utf-8").name
-    except LookupError as error:
+        "a".encode(name)  # which refuses codecs that are not of texts, such as base64
+    except (LookupError, ValueError) as error:
         raise DataError(
             f"{shown}: no encoding is called {encoding!r}. Set preprocessing.csv.encoding to "
             "utf-8, latin-1, cp1252, utf-16 or another that Python knows."
