@@ -554,6 +554,34 @@ def test_sample_infers_types(files):
     assert sample({"a": [1, 2, 3]}, 2).num_rows == 2
 
 
+def test_sample_goes_on_behind_what_is_short_or_empty(tmp_path):
+    """Of files and record batches; up to one whose columns are others."""
+    parts = [
+        pa.table({"a": pa.array([], pa.null()), "b": pa.array([], pa.utf8())}),
+        pa.table({"a": [1], "b": ["x"]}),
+        pa.table({"b": ["y", "z"], "a": [2.5, None]}),
+        pa.table({"a": ["a text"], "b": ["x"]}),
+    ]
+    (tmp_path / "folder").mkdir()
+    for number, part in enumerate(parts):
+        pq.write_table(part, tmp_path / "folder" / f"{number}.parquet")
+    expected = {"a": [1.0, 2.5, None], "b": ["x", "y", "z"]}
+    assert sample(tmp_path / "folder", 3).to_pydict() == expected
+    assert sample(tmp_path / "folder", 9).to_pydict() == expected
+    assert sample(tmp_path / "folder", 1).to_pydict() == {"a": [1], "b": ["x"]}
+    pq.write_table(pa.table({"c": [1]}), tmp_path / "folder" / "2.parquet")
+    assert sample(tmp_path / "folder", 9).to_pydict() == {"a": [1], "b": ["x"]}
+    rows = pa.table({"a": range(9)})
+    with pa.ipc.new_file(tmp_path / "data.feather", rows.schema) as file:
+        file.write_batch(pa.record_batch([pa.array([], pa.int64())], ["a"]))
+        file.write_table(rows, 2)
+    assert sample(tmp_path / "data.feather", 5) == rows.slice(0, 5)
+    assert sample(tmp_path / "data.feather", 99) == rows
+    for name in ("data.feather", "data.parquet"):
+        (feather.write_feather if "feather" in name else pq.write_table)(parts[0], tmp_path / name)
+        assert sample(tmp_path / name, 9) == parts[0]
+
+
 def test_sample_of_a_packed_file_reads_its_head_only(tmp_path, monkeypatch):
     import gzip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +16,12 @@ from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import unpacked
 
+MOST_FILES = 256
+"""Of a folder that are looked at, however few rows they have."""
+
 
 def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
-    """The first rows of the first file."""
+    """The first rows of the first files."""
     from distcore_data.sources.parquet_files import (
         checked_batches,
         file_name,
@@ -25,22 +29,48 @@ def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
         parquet_files,
     )
 
-    first = parquet_files(path, shown)[0]
-    file = DataFile.at(first, file_name(shown, first))
-    batch = next(checked_batches(file, rows=rows), None)
-    if batch is None:
-        return open_file(first, file.shown).schema_arrow.empty_table()
-    return pa.Table.from_batches([batch])
+    paths = parquet_files(path, shown)[:MOST_FILES]
+    files = [DataFile.at(each, file_name(shown, each)) for each in paths]
+    found = _joined((each for file in files for each in checked_batches(file, rows=rows)), rows)
+    if found is None:
+        return open_file(paths[0], files[0].shown).schema_arrow.empty_table()
+    return found
 
 
 def feather_head(path: Path, shown: str, rows: int, place: Workplace) -> pa.Table:
-    """The first rows of the first record batch."""
+    """The first rows of the first record batches."""
     from distcore_data.sources.feather import checked_batch, open_file
 
     reader = open_file(unpacked(path, shown, place), shown)
-    if not reader.num_record_batches:
-        return reader.schema.empty_table()
-    return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
+    numbers = range(reader.num_record_batches)
+    found = _joined((checked_batch(reader, number, shown) for number in numbers), rows)
+    return reader.schema.empty_table() if found is None else found
+
+
+def _joined(batches: Iterable[pa.RecordBatch], rows: int) -> pa.Table | None:
+    """The first rows, up to a batch whose columns do not fit those before; None: there are none."""
+    found: list[pa.Table] = []
+    schema, count = None, 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if schema is not None and batch.schema != schema:
+            if set(batch.schema.names) != set(schema.names):
+                break
+            try:
+                schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
+            except pa.ArrowException:
+                break
+        schema = schema or batch.schema
+        found.append(pa.Table.from_batches([batch]))
+        count += batch.num_rows
+        if count >= rows:
+            break
+    if not found:
+        return None
+    alike = all(each.schema == found[0].schema for each in found)
+    joined = pa.concat_tables(found, promote_options="none" if alike else "permissive")
+    return joined.slice(0, rows)
 
 
 def json_head(
