@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
+import sys
+import threading
 
 from tests.mutants.harness import Around, Mutants
 
@@ -171,6 +174,56 @@ class Single(Sound):
     def __new__(cls):
         ONLY.append(super().__new__(cls))
         return ONLY[0]
+
+
+WHATEVER = "test_it_takes_whatever_an_event_may_say"
+
+
+@MUTANTS.fault(WHATEVER)
+class Logging(Sound):
+    """Sets up the log of the whole process."""
+
+    @hookimpl
+    def run_finished(self):
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+@MUTANTS.fault(WHATEVER)
+class Undying(Sound):
+    """A thread of its own keeps the process from ending."""
+
+    @hookimpl
+    def run_finished(self):
+        threading.Thread(target=threading.Event().wait, args=(25,)).start()
+
+
+@MUTANTS.fault(WHATEVER)
+class Importing(Sound):
+    """Puts a folder before all modules."""
+
+    @hookimpl
+    def run_finished(self):
+        sys.path.insert(0, "plugins")
+
+
+@MUTANTS.fault(WHATEVER)
+class Precise(Sound):
+    """Lets torch compute in doubles from now on."""
+
+    @hookimpl
+    def run_finished(self):
+        import torch
+
+        torch.set_default_dtype(torch.float64)
+
+
+@MUTANTS.fault(WHATEVER)
+class Masking(Sound):
+    """Files that are written from now on are its user's alone."""
+
+    @hookimpl
+    def run_finished(self):
+        os.umask(0o077)
 
 
 @hookimpl

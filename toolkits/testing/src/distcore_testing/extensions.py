@@ -26,6 +26,7 @@ from distcore_core.hooks import PROJECT
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_testing.app import app
+from distcore_testing.rank_jobs import until
 
 
 class ExtensionSuite:
@@ -88,7 +89,7 @@ class ExtensionSuite:
         """No folder, no number, an interrupt, a failed trial; and leaves what it is given, and the
         process, as they are."""
         outcome = self.run(tmp_path / "bare", [])
-        plugins, folder = Plugins(), outcome.model.parent
+        plugins, folder, threads = Plugins(), outcome.model.parent, _undying()
         with _warnings() as said, listening([self.reference(tmp_path)], plugins):
             for event, arguments in _events(folder):
                 given, before = copy.deepcopy(arguments), _process()
@@ -103,6 +104,7 @@ class ExtensionSuite:
                     known = process["environment"]
                     process["environment"] = {name: known.get(name) for name in names}
                 assert after == before, f"at {event} it changes the process"
+        assert until(lambda: _undying() <= threads, 20), "a thread of it keeps the process alive"
 
     def test_it_asks_training_to_stop_only_if_it_says_so(self, tmp_path: Path) -> None:
         """What a listener to `epoch_finished` returns is why training should end."""
@@ -216,8 +218,29 @@ def _process() -> dict[str, Any]:
         "folder": os.getcwd(),
         "signals": [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)],
         "warnings": list(warnings.filters),
-        "log": (logging.getLogger().level, logging.getLogger("distcore").level),
+        "log": [
+            (log.level, log.disabled, list(log.handlers), list(log.filters))
+            for log in (logging.getLogger(), logging.getLogger("distcore"))
+        ],
+        "modules": list(sys.path),
+        "torch's settings": (
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+        ),
+        "umask": _umask(),
     }
+
+
+def _umask() -> int:
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def _undying() -> set[threading.Thread]:
+    """Threads without whose end the process does not end."""
+    return {each for each in threading.enumerate() if not each.daemon}
 
 
 def _events(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
