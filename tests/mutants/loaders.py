@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -420,6 +422,66 @@ class Greedy(AroundPacked):
         from dataclasses import replace
 
         return replace(request, rank=Rank())
+
+
+class Elsewhere(Plain):
+    """salt: of the process."""
+
+    def dice(self, epoch):
+        return np.random.default_rng([self.request.seed, epoch, self.salt()])
+
+
+@MUTANTS.fault("test_another_process_gives_the_same_batches")
+class ByTheHour(Elsewhere):
+    """The order changes with the hour."""
+
+    def salt(self):
+        return int(time.time() // 3600)
+
+
+@MUTANTS.fault("test_another_process_gives_the_same_batches")
+class ByProcess(Elsewhere):
+    """The order changes with the process."""
+
+    def salt(self):
+        return os.getpid()
+
+
+@MUTANTS.fault("test_another_process_gives_the_same_batches")
+class ByHash(Elsewhere):
+    """The order changes with Python's hash of the split's name."""
+
+    def salt(self):
+        return hash(self.request.split) % 2**32
+
+
+@MUTANTS.fault(ORDER)
+class EightOrders(Plain):
+    """Every eighth epoch has the same order."""
+
+    def dice(self, epoch):
+        return np.random.default_rng([self.request.seed, epoch % 8])
+
+
+@MUTANTS.fault("test_batches_stay_as_they_are")
+class OneBuffer(Plain):
+    """Every batch lies where the one before it lay."""
+
+    def __init__(self, request):
+        super().__init__(request)
+        self.buffer = None
+
+    def batch(self, runs):
+        from distcore_torch.batch import Batch
+
+        made = super().batch(runs)
+        if self.buffer is None:
+            self.buffer = made.packed.clone()
+        if len(made.packed) > len(self.buffer):
+            self.buffer = made.packed.clone()
+        mine = self.buffer[: len(made.packed)]
+        mine.copy_(made.packed)
+        return Batch(mine, self.layout, made.ragged, 0, made.part_rows)
 
 
 @hookimpl

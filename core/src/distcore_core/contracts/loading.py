@@ -108,7 +108,7 @@ class Loader(Protocol):
     """
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's part of the epoch's global batches, always the same for (seed, epoch).
+        """This rank's part of the global batches, the same for (seed, epoch); each stays as it is.
 
         Args:
             epoch: From 0; another one is another order.

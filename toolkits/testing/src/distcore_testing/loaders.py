@@ -3,6 +3,7 @@ batches for any number of ranks, any start, each epoch in an order of its own.""
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -19,9 +20,24 @@ from distcore_core.contracts import LOADER, Loader, LoadRequest, Rank
 from distcore_core.registry.manager import Plugins
 from distcore_testing import data
 from distcore_testing.app import app
+from distcore_testing.elsewhere import said_elsewhere
 from distcore_testing.rows import Rows
 
 EPOCHS = range(4)
+CHILD = """
+import json, sys
+from distcore_testing.other_place import CHANGES, HOST, TIME
+for each in (TIME, HOST):
+    CHANGES[each]("")
+from distcore_testing.loaders import LoaderSuite
+from distcore_testing.rows import Rows
+suite = LoaderSuite()
+suite.name, options, suite.batch_size, asked = json.load(sys.stdin)
+suite.variants = (options,)
+rows = Rows(train=389, validation=107, test=50)
+found = [suite.batches(rows, epoch=epoch, start=start) for epoch, start in asked]
+print("FOUND" + json.dumps([[batch.tolist() for batch in each] for each in found]))
+"""
 SHUFFLE = pytest.mark.parametrize("shuffle", [True, False])
 
 
@@ -171,6 +187,23 @@ class LoaderSuite:
                         rows.checked("train", next(given_up))
                     del given_up
 
+    def test_another_process_gives_the_same_batches(self, rows: Rows) -> None:
+        """On another day, on another host and with other hashes: a run goes on there."""
+        asked = [(0, 0), (3, 2)]
+        given = json.dumps([self.name, dict(self.variants[0]), self.batch_size, asked])
+        said = said_elsewhere(CHILD, given=given).rpartition("FOUND")[2]
+        found = [
+            [batch.tolist() for batch in self.batches(rows, epoch=epoch, start=start)]
+            for epoch, start in asked
+        ]
+        assert json.loads(said) == found, "another process, host or time gives other batches"
+
+    def test_batches_stay_as_they_are(self, rows: Rows) -> None:
+        """Whoever keeps those of an epoch has its rows, also once the loader is closed."""
+        with self.loader(rows) as loader:
+            kept = list(loader.batches(0))
+        _once([rows.checked("train", each) for each in kept], rows, "train", self.batch_size)
+
     def test_random_numbers_of_others_are_neither_used_nor_changed(self, rows: Rows) -> None:
         import torch
 
@@ -191,7 +224,7 @@ class LoaderSuite:
 
     def test_epochs_and_seeds_differ(self, rows: Rows) -> None:
         """In order, and in which rows meet in a batch."""
-        asked = [*((7, epoch) for epoch in EPOCHS), (1000, 0)]
+        asked = [*((7, epoch) for epoch in (*EPOCHS, 8, 256)), (1000, 0)]
         found = {(seed, epoch): self.batches(rows, seed=seed, epoch=epoch) for seed, epoch in asked}
         orders = {key: np.concatenate(each) for key, each in found.items()}
         for index, (key, order) in enumerate(orders.items()):

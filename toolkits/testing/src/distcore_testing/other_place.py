@@ -234,10 +234,10 @@ def _another_folder(folder: str) -> None:
     os.environ["PWD"] = os.environ["TMPDIR"] = folder
 
 
-TIME, NAMED = "the time", "the target's name"
+TIME, HOST, NAMED = "the time", "the host", "the target's name"
 CHANGES: Mapping[str, Callable[[str], None]] = {
     TIME: _another_time,
-    "the host": _another_host,
+    HOST: _another_host,
     "the user": _another_user,
     "the working folder": _another_folder,
     NAMED: lambda folder: None,
