@@ -17,7 +17,6 @@ from distcore.cost.sample import Sample, proportioned, sample_of
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, opened, root_of
-from distcore.workflow.run import train_job
 from distcore.workflow.session import Session, check_gpus, limited_gpus, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, SPLITS, TRAINER, Partition, Source, TrainJob
@@ -120,6 +119,8 @@ def plan(
 
 
 def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
+    from distcore.workflow.run import train_job  # with whatever else a run takes
+
     resources = session.backend.resources()
     dataset, cache, where, seen = _data(session, data)
     expected = dataset["splits"]["train"]
