@@ -1,10 +1,10 @@
 """Checkpoints: whole or not there, every byte checked, no pickle; a damaged newest one falls back
 to the one before.
 
-<directory>/step-00000123/
-  tensors.safetensors     weights, best weights, optimizer state, under the names that the trainer
-  gave state.json              everything else manifest.json           its own digest; length and
-  sha256 of the two
+    <directory>/step-00000123/
+      tensors.safetensors    weights, best weights, optimizer state, by the trainer's names
+      state.json             everything else
+      manifest.json          its own digest; length and sha256 of the two
 """
 
 from __future__ import annotations
