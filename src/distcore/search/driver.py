@@ -110,24 +110,24 @@ class Search:
         self._take_first()
         mine = self._described(work)
 
-        def note(key: str) -> None:
+        def note_key(key: str) -> None:
             mine["cache"] = key
             if resume:  # before a cache of other data is built
                 refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
 
         if self.shared:
-            work = replace(work, cache=self._cache(note))
+            work = replace(work, cache=self._cache(note_key))
             job = replace(job, work=work)
         else:
-            note(key_of_these(session, self.data))
+            note_key(key_of_these(session, self.data))
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own."
             )
         results.write_json(directory / SEARCH, mine)
         session.started()
-        for note in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
-            log.info("%s", note)
+        for each in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
+            log.info("%s", each)
         log.info(
             "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
             shown,

@@ -77,12 +77,12 @@ def rows(
 def together(found: Sequence[Row]) -> list[Row]:
     """For people: the members of one distribution that are well share a row, in roles of many
     small ones."""
-    rows: dict[tuple[str, ...], Row] = {}
+    shown: dict[tuple[str, ...], Row] = {}
     for row in found:
         alone = row.role in ROLES or row.state != "ok"
         key = (row.role, row.distribution, row.version, row.name if alone else "", row.error)
-        rows[key] = replace(row, name=f"{rows[key].name}, {row.name}") if key in rows else row
-    return list(rows.values())
+        shown[key] = replace(row, name=f"{shown[key].name}, {row.name}") if key in shown else row
+    return list(shown.values())
 
 
 def _why(offer: Offer) -> str:

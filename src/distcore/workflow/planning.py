@@ -220,7 +220,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
         "splits": {**splits, "exact": state == "hit"},
     }
-    used = (
+    kept = (
         sum(count for count in splits.values() if count is not None)
         if None not in splits.values()
         else rows
@@ -229,7 +229,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         "directory": where.directory,
         "key": where.key,
         "state": state,
-        "bytes": _stored_bytes(where) if state == "hit" else round(sample.encoded_bytes * used),
+        "bytes": _stored_bytes(where) if state == "hit" else round(sample.encoded_bytes * kept),
         "free_bytes": None
         if where.in_bucket
         else shutil.disk_usage(_existing(Path(where.directory))).free,

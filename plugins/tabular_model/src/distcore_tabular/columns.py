@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import bits, plain
+from distcore_data.arrow import bits_of, plain
 
 
 def null_mask(values: pa.Array) -> np.ndarray | None:
     """Which rows are null, bool [n]; None if none is."""
     if not values.null_count:
         return None
-    return ~bits(values.buffers()[0], values)
+    return ~bits_of(values.buffers()[0], values)
 
 
 def filled(values: pa.Array, fill: int) -> np.ndarray:

@@ -241,8 +241,8 @@ class _Ludwig(Upgrade):
             self.move((*old, name), ("defaults", kind, "preprocessing", name))
         self.section(("preprocessing",)).pop(str(old[1]), None)
 
-    def _move_all(self, path: KeyPath, words: Mapping[str, str]) -> None:
-        for old, new in words.items():
+    def _move_all(self, path: KeyPath, renamed: Mapping[str, str]) -> None:
+        for old, new in renamed.items():
             self.move((*path, old), (*path, new))
 
     def _rename(self, section: dict[str, Any], path: KeyPath) -> None:

@@ -144,11 +144,11 @@ def flags(array: pa.Array) -> np.ndarray:
     if not len(array):
         return np.zeros(0, bool)
     valid, values = array.buffers()
-    found = bits(values, array)
-    return found & bits(valid, array) if array.null_count else found
+    found = bits_of(values, array)
+    return found & bits_of(valid, array) if array.null_count else found
 
 
-def bits(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
+def bits_of(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
     """The bits of an array's rows in one of its bitmaps, bool [n]."""
     first, last = array.offset // 8, (array.offset + len(array) + 7) // 8
     ones = np.unpackbits(np.frombuffer(buffer, np.uint8)[first:last], bitorder="little")

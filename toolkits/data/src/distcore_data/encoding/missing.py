@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import bits, from_numpy
+from distcore_data.arrow import bits_of, from_numpy
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Feature
@@ -129,7 +129,7 @@ def _valid(array: pa.Array) -> np.ndarray:
     bitmap = array.buffers()[0]
     if not array.null_count or bitmap is None:
         return np.full(len(array), not array.null_count)
-    return bits(bitmap, array)
+    return bits_of(bitmap, array)
 
 
 def _value(column: pa.ChunkedArray, row: int) -> pa.Array:
