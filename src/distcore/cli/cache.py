@@ -136,12 +136,10 @@ def verify(arguments: Namespace) -> int:
     """Read every byte of each cache; 1 if a file is damaged, which is named."""
     from distcore_core.errors import CacheError, StoreError
     from distcore_data.cache import Cache, examine
-    from distcore_data.cache.listing import list_caches
+    from distcore_data.cache.listing import CACHES, list_caches
 
     place, credentials = _place(arguments)
-    entries = [
-        entry for entry in list_caches(place, credentials) if entry.state in ("whole", "damaged")
-    ]
+    entries = [entry for entry in list_caches(place, credentials) if entry.state in CACHES]
     reports: list[dict[str, Any]] = []
     for entry in _chosen(entries, arguments.keys, place):
         try:

@@ -31,6 +31,10 @@ TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
 """A file of ours that a killed process did not finish."""
 
 
+CACHES = ("whole", "damaged")
+"""States of what is a cache."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A cache, or what is left of one.
@@ -119,7 +123,6 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
     in_use, users = users_here(folder)
     return _described(
         CacheFiles(store, f"{key}/"),
-        key,
         Entry(
             key,
             "whole",
@@ -215,7 +218,6 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
         entries.append(
             _described(
                 files,
-                key,
                 Entry(
                     key,
                     "whole",
@@ -248,11 +250,11 @@ def _part(name: str) -> str:
 # ------------------------------------------------------------------ both
 
 
-def _described(files: CacheFiles, key: str, entry: Entry) -> Entry:
+def _described(files: CacheFiles, entry: Entry) -> Entry:
     """The entry with what its manifest tells, or with its damage."""
-    damage = damage_of(files, key, metadata=False)
+    damage = damage_of(files, entry.key, metadata=False)
     try:
-        manifest: Manifest | None = files.manifest(key)
+        manifest: Manifest | None = files.manifest(entry.key)
     except StoreError:
         raise
     except CacheError:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore_core.io.atomic import remove_directory
-from distcore_data.cache.listing import Entry, bucket_entries, folder_entry, list_caches
+from distcore_data.cache.listing import CACHES, Entry, bucket_entries, folder_entry, list_caches
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.cache.remote import DEAD_AFTER
 from distcore_data.cache.use import BUSY, locked_manifest, users_there
@@ -24,7 +24,6 @@ from distcore_data.stores import Credentials, Store, open_store
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.local import LocalStore
 
-CACHES = ("whole", "damaged")
 DAY = 86_400
 
 
