@@ -47,7 +47,7 @@ def estimated(
     cache: JSON,
     training: JSON,
     plugins: Plugins,
-    scale: Scale | None = None,
+    scale: Scale | None,
 ) -> JSON:
     """{"calibrated", "why", "stages": [{"stage", "seconds", "memory_bytes", "of"}, …], "workers"}.
 

@@ -72,13 +72,13 @@ def open_model(
     path: str | Path,
     directory: Path,
     *,
-    mirror: Mirror | None = None,
-    credentials: Credentials | None = None,
-    backend: str | Mapping[str, Any] | None = None,
-    trust: bool = False,
-    gpus: Any = None,
-    listen: bool = True,
-    view: str = "none",
+    mirror: Mirror | None,
+    credentials: Credentials | None,
+    backend: str | Mapping[str, Any] | None,
+    trust: bool,
+    gpus: Any,
+    listen: bool,
+    view: str,
 ) -> Iterator[ModelSession]:
     """Open a model, choose the backend, let its extensions listen if it is trusted; close
     everything at the end.

@@ -34,8 +34,8 @@ class DaskProcessor:
     Rows that were read wait for `write_shards` with the engine, or in files of `_folder`, or are
     read again."""
 
-    def __init__(self, options: DaskOptions | None = None) -> None:
-        self.options = options or DaskOptions()
+    def __init__(self, options: DaskOptions) -> None:
+        self.options = options
         self._engine: Engine | None = None
         self._partitions: Sequence[Partition] = ()
         self._scratch: Path | None = None

@@ -42,8 +42,7 @@ SHARE = 4
 class LocalProcessor:
     """`contracts.Processor` over threads. options: `ProcessorOptions`."""
 
-    def __init__(self, options: ProcessorOptions | None = None) -> None:
-        options = options or ProcessorOptions(parallelism=None)
+    def __init__(self, options: ProcessorOptions) -> None:
         self.threads = options.parallelism or processors()
         self._tiles: Sequence[Sequence[Partition]] = ()
         self._folder: Path | None = None

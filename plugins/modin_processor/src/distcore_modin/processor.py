@@ -30,8 +30,8 @@ FAN_IN = 8
 class ModinProcessor:
     """`contracts.Processor` over Modin on Ray. options: `ModinOptions`."""
 
-    def __init__(self, options: ModinOptions | None = None) -> None:
-        self.options = options or ModinOptions()
+    def __init__(self, options: ModinOptions) -> None:
+        self.options = options
         self._engine: ModinEngine | None = None
         self._partitions: Sequence[Partition] = ()
         self._scratch: Path | None = None

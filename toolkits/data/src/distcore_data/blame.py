@@ -71,7 +71,7 @@ def blame_row(
     rows: np.ndarray,
     values: pa.Array,
     work: Callable[..., Any],
-    part: str = "",
+    part: str,
 ) -> None:
     """Note on an error at which row of a column it was raised.
 
@@ -109,7 +109,7 @@ class BadRow(DataError):
 
 
 def bad_row(
-    error: DataError, rows: np.ndarray, values: pa.Array, work: Callable[..., Any], part: str = ""
+    error: DataError, rows: np.ndarray, values: pa.Array, work: Callable[..., Any], part: str
 ) -> DataError:
     """What to raise for a feature's DataError: one that names the row, if one row's value alone is
     refused too. The arguments are those of `blame_row`."""

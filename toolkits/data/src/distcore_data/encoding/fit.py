@@ -139,10 +139,10 @@ def encode_again(
     metadata: Mapping[str, JSON],
     shards: Collection[int],
     *,
-    seed: int = 0,
-    sample_ratio: float = 1.0,
-    sample_size: int | None = None,
-    progress: Progress | None = None,
+    seed: int,
+    sample_ratio: float,
+    sample_size: int | None,
+    progress: Progress,
 ) -> None:
     """Read the source once, and write the shards of these numbers again, with the metadata that was
     fitted before.

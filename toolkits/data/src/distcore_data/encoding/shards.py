@@ -163,9 +163,7 @@ class BlockStatistics:
 
     counted: The rows of blocks that have this column are counted."""
 
-    def __init__(
-        self, features: Sequence[Bound], counted: str, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, features: Sequence[Bound], counted: str, progress: Progress | None) -> None:
         self.features, self.counted = tuple(features), counted
         self.ticks = Ticks(progress)
 

@@ -94,7 +94,7 @@ class HashSplitter(Splitter):
 class FixedSplitter(Splitter):
     """The column says it."""
 
-    def __init__(self, seed: int = 0, column: str | None = None) -> None:
+    def __init__(self, seed: int, column: str | None) -> None:
         super().__init__(seed, column=column or "split")
 
     def assign(self, rows: Rows, carry: Any = None) -> np.ndarray:

@@ -44,9 +44,7 @@ class Dialect:
     newline: bytes
 
 
-def find_dialect(
-    path: Path, shown: str, options: DelimitedOptions, prefer: str | None = None
-) -> Dialect:
+def find_dialect(path: Path, shown: str, options: DelimitedOptions, prefer: str | None) -> Dialect:
     """The dialect of a UTF-8 file; what `options` gives is taken as given, and `prefer` is tried
     first.
 

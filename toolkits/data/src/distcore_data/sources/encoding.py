@@ -114,7 +114,7 @@ def _is_old_pickle(head: bytes) -> bool:
 
 
 def as_utf8(
-    path: Path, shown: str, encoding: str | None, place: Workplace, limit: int | None = None
+    path: Path, shown: str, encoding: str | None, place: Workplace, limit: int | None
 ) -> Path:
     """A path to the same text in UTF-8: the file itself if it is already, otherwise a copy.
 

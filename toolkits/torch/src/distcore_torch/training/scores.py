@@ -375,7 +375,7 @@ def evaluate_parts(
     module: torch.nn.Module,
     batches: Iterable[Any],
     parts: Sequence[Scores],
-    autocast: Callable[[], Any] | None = None,
+    autocast: Callable[[], Any] | None,
 ) -> None:
     """As `evaluate`, each part of a batch by itself, with scores of its own: so no part knows its
     neighbours.
