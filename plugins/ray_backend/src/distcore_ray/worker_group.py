@@ -136,12 +136,10 @@ def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
 
     if state.get_max_resources_from_cluster_config():
         return
-    each = resources_of_rank(group)
-    fits = sum(_times(each, node["Resources"]) for node in nodes if node["Alive"])
-    needed = group.min_ranks or group.ranks
+    fits, needed = _fitting(group, nodes), group.min_ranks or group.ranks
     if fits >= needed:
         return
-    asked = ", ".join(f"{name}: {amount:g}" for name, amount in each.items())
+    each = resources_of_rank(group)
     has = "; ".join(
         f"{node['NodeManagerAddress']} has "
         + ", ".join(f"{name}: {node['Resources'].get(name, 0):g}" for name in each)
@@ -149,9 +147,20 @@ def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
         if node["Alive"]
     )
     raise UserError(
-        f"{needed} workers of {{{asked}}} each do not fit on the Ray cluster, where {fits} do "
-        f"({has}). Lower backend.trainer.num_workers or resources_per_worker, or add nodes."
+        f"{needed} workers of {_in_words(each)} each do not fit on the Ray cluster, where {fits} "
+        f"do ({has}). Lower backend.trainer.num_workers or resources_per_worker, or add nodes."
     )
+
+
+def _fitting(group: WorkerGroup, nodes: list[dict[str, Any]]) -> int:
+    """How many ranks the living nodes could hold, if nothing else ran there."""
+    each = resources_of_rank(group)
+    return sum(_times(each, node["Resources"]) for node in nodes if node["Alive"])
+
+
+def _in_words(resources: dict[str, float]) -> str:
+    """`{CPU: 1, GPU: 0.5}`."""
+    return f"{{{', '.join(f'{name}: {amount:g}' for name, amount in resources.items())}}}"
 
 
 def _times(each: dict[str, float], has: dict[str, float]) -> int:
@@ -273,20 +282,15 @@ class _Watch:
             if self.group.min_ranks
             else f"{self.group.ranks}"
         )
-        each = ", ".join(
-            f"{name}: {amount:g}" for name, amount in resources_of_rank(self.group).items()
-        )
-        return f"{ranks} workers of {{{each}}} each"
+        return f"{ranks} workers of {_in_words(resources_of_rank(self.group))} each"
 
     def _room(self) -> str:
         alive = [node for node in self._nodes() if node["Alive"]]
-        fits = sum(_times(resources_of_rank(self.group), node["Resources"]) for node in alive)
+        fits = _fitting(self.group, alive)
         return f"Its {len(alive)} nodes could hold {fits}, if nothing else ran there."
 
     def _fits(self) -> bool:
-        each = resources_of_rank(self.group)
-        has = sum(_times(each, node["Resources"]) for node in self._nodes() if node["Alive"])
-        return has >= (self.group.min_ranks or self.group.ranks)
+        return _fitting(self.group, self._nodes()) >= (self.group.min_ranks or self.group.ranks)
 
     def _tell_of_restart(self, news: News, world: int) -> None:
         cause = first_cause(self.groups[-1], news.seats, news.failures, self._nodes())
