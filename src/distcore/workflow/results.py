@@ -16,7 +16,7 @@ from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import MODEL, Mirror
-from distcore_search.vouched import DIGESTS, write_vouched
+from distcore_search.vouched import DIGESTS, SCORES, write_vouched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +35,6 @@ PREDICTIONS = "predictions.parquet"
 
 REPORT = "report.html"
 """What the extension `report` writes."""
-
-SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
-"""Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest
-of themselves."""
 
 OF_THE_MODEL = (PREDICTIONS, "test_statistics.json", "test_diagnostics.json", SUMMARY, REPORT)
 """Files that tell of the model beside them."""

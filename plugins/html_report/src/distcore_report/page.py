@@ -14,7 +14,7 @@ from distcore_core.registry.manager import Plugins, environment_plugins
 from distcore_data.seals import read_sealed
 from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
-from distcore_search.vouched import read_vouched
+from distcore_search.vouched import SCORES, read_vouched
 
 BEGINNING = '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>'
 """Of every page, by which a later one knows it as its own to replace."""
@@ -22,9 +22,6 @@ BEGINNING = '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title
 LEFT_OUT = (
     "The report is made without it; take it from a backup, or run the command that wrote it again."
 )
-
-SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
-"""Files that `digests.json` beside them vouches for; all others hold a digest of themselves."""
 
 INSTEAD_OF = {"scores": "summary.json"}
 """A section that is drawn only if a file, of which others draw the same and more, is not there."""

@@ -21,6 +21,9 @@ from distcore_core.io.atomic import write_file
 from distcore_data.seals import damaged, parse_json, read_bounded, read_sealed, sealed
 
 DIGESTS = "digests.json"
+SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
+"""A run's files that it vouches for; all others hold a digest of themselves."""
+
 ADVICE = "Take it from a backup, run the command that wrote it again, or delete it."
 
 
