@@ -45,11 +45,7 @@ def write_new_file(
         anything says that the file is there."""
     file = HashingFile(path)
     try:
-        if callable(content):
-            content(cast(BinaryIO, file))
-        else:
-            file.write(content)
-        digest = file.digest()
+        digest = _filled(file, content)
         if sync is not None:
             sync(file)
             return digest
@@ -69,15 +65,19 @@ def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO
     Raises OSError as the system gave it (see `explained`); the old file is then as it was."""
     path = Path(path)
     with new_file_beside(path) as (temporary, file):
-        if callable(content):
-            content(cast(BinaryIO, file))
-        else:
-            file.write(content)
-        digest = file.digest()
+        digest = _filled(file, content)
         os.fsync(file.fileno())
         os.replace(temporary, path)
     sync_directory(path.parent)
     return digest
+
+
+def _filled(file: HashingFile, content: bytes | Callable[[BinaryIO], None]) -> Digest:
+    if callable(content):
+        content(cast(BinaryIO, file))
+    else:
+        file.write(content)
+    return file.digest()
 
 
 @contextmanager
