@@ -299,6 +299,17 @@ def test_parquet_folders_and_patterns(tmp_path):
     assert open_source(tmp_path / "moved", {"a": "number"}).digest() != before
 
 
+def test_times_of_96_bits_are_of_any_year(tmp_path):
+    """As Spark writes them; there are 2**64 nanoseconds from 1677 to 2262."""
+    days = [dt.datetime(9999, 12, 31), dt.datetime(2024, 1, 5, 1, 2, 3, 4), dt.datetime(1, 1, 1)]
+    table = pa.table({"a": days * 5_000})
+    pq.write_table(table, tmp_path / "data.parquet", use_deprecated_int96_timestamps=True)
+    assert pq.read_metadata(tmp_path / "data.parquet").schema.column(0).physical_type == "INT96"
+    for raw in ("time", "category"):
+        same(read(tmp_path / "data.parquet", {"a": raw}), read(table, {"a": raw}))
+    assert sample(tmp_path / "data.parquet", 3)["a"].to_pylist() == days
+
+
 def test_times_have_one_format_behind_a_file_that_misses_all(tmp_path):
     midnight, later = dt.datetime(2024, 1, 5), dt.datetime(2024, 1, 6, 10)
     for number, values in enumerate((pa.nulls(1), pa.array([midnight]), pa.array([later]))):

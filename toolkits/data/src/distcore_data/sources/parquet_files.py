@@ -58,7 +58,11 @@ def open_file(
     DataError when it is not Parquet or is cut short."""
     try:
         return pq.ParquetFile(
-            pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries), buffer_size=buffer
+            pa.OSFile(os.fsencode(path)),
+            read_dictionary=list(dictionaries),
+            buffer_size=buffer,
+            # Spark's timestamps. In nanoseconds, Arrow's choice, 9999-12-31 becomes 1816-03-29.
+            coerce_int96_timestamp_unit="us",
         )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
