@@ -5,6 +5,7 @@ import datetime
 import random
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from distcore.config import RunConfig, load_config, resolve
 from distcore.config.initialise import suggest
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
+from distcore_data.sources.registry import sample
 
 ROOT = Path(__file__).parents[2]
 ROWS = 200
@@ -172,6 +174,22 @@ def test_a_column_without_a_name_is_left_out() -> None:
     columns = {"": COLUMNS["visits"][0], " ": COLUMNS["visits"][0], "height": COLUMNS["height"][0]}
     config = read(suggest(pa.table({**columns, "target": TARGET}), "target"))
     assert [each.name for each in config.input_features] == ["height"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "write"),
+    [
+        ("Unnamed: 0", "csv", pd.DataFrame.to_csv),
+        ("__index_level_0__", "parquet", pd.DataFrame.to_parquet),
+    ],
+)
+def test_the_index_of_a_shuffled_frame_is_left_out(tmp_path, name, ending, write) -> None:
+    """It is the order that the rows were in, in which the target often lay."""
+    rows = pd.DataFrame({"height": COLUMNS["height"][0], "target": TARGET.to_pylist()})
+    write(rows.sample(frac=1, random_state=1), tmp_path / f"rows.{ending}")
+    text = suggest(sample(tmp_path / f"rows.{ending}", ROWS), ["target"])
+    assert types(text) == {"height": "number"}
+    assert f'# "{name}" is left out: every row has its own value' in text
 
 
 def test_a_name_that_a_config_reads_as_the_environments_is_left_out(monkeypatch) -> None:

@@ -297,7 +297,8 @@ def _written_otherwise(distinct: pa.Array) -> str | None:
 
 def _named_like_id(name: str) -> bool:
     words = "".join(letter if letter.isalnum() else " " for letter in name).lower().split()
-    return any(word in ID_WORDS for word in words) or name.endswith(("Id", "ID"))
+    is_index = name.startswith("Unnamed: ")  # of pandas, in a csv file
+    return is_index or any(word in ID_WORDS for word in words) or name.endswith(("Id", "ID"))
 
 
 def _is_counter(present: pa.ChunkedArray) -> bool:
