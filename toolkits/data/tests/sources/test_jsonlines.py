@@ -69,7 +69,7 @@ def outcome(path, raw, compile_, target=1 << 24):
     plaintext.compiled = before if compile_ else None
     try:
         file = DataFile.at(path, "data.jsonl")
-        types = column_types(file, 0)
+        types = column_types(file, 0, raw)
         source = open_source(str(path), raw, format="jsonl")
         rows = [
             {name: list(map(repr, batch.column(name).to_pylist())) for name in raw}

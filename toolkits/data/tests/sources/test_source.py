@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
-from distcore_data.sources import parquet_groups
+from distcore_data.sources import jsonlines, parquet_groups
 from distcore_data.sources.registry import column_names, open_source, sample
 
 RAW = {
@@ -251,6 +251,33 @@ def test_rows_of_a_document_are_found_by_their_names(tmp_path):
     (tmp_path / "rows.json").write_text('{"a": {"x": 1, "y": 2}, "b": {"y": "of 2", "x": "of 1"}}')
     found = read(tmp_path / "rows.json", {"a": "number", "b": "string"})
     assert found.to_pydict() == {"a": [1.0, 2.0], "b": ["of 1", "of 2"]}
+
+
+def test_columns_of_json_that_nobody_declared_may_be_anything(tmp_path, monkeypatch):
+    odd = [1, "a", [1], {"a": 1}, None, True, 2**70, {"b": [{}]}]
+    records = [{"n": row / 2, "s": f"v{row % 3}", "odd": odd[row % 8]} for row in range(40)]
+    records[3]["n"], records[5]["s"] = None, None
+    raw = {"n": "number", "s": "category"}
+    numbers = [None if each["n"] is None else float(each["n"]) for each in records]
+    expected = read({"n": numbers, "s": [each["s"] for each in records]}, raw)
+    lines = "\n\n".join(map(json.dumps, records))
+    (tmp_path / "rows.jsonl").write_text(lines)
+    (tmp_path / "records.json").write_text(json.dumps(records))
+    (tmp_path / "columns.json").write_text(
+        json.dumps({name: [each[name] for each in records] for name in records[0]})
+    )
+    for size in (1 << 24, 100):
+        monkeypatch.setattr(jsonlines, "TYPING_BYTES", size)
+        for name in ("rows.jsonl", "records.json", "columns.json"):
+            same(read(tmp_path / name, raw, 200), expected)
+        for damage in ("{broken\n", '{"n": "text"}\n', "1\n", '{"n": 1, "n": 2}\n'):
+            (tmp_path / "bad.jsonl").write_text(f"{lines}\n{damage}{lines}")
+            with pytest.raises(DataError, match=r"bad\.jsonl"):
+                read(tmp_path / "bad.jsonl", raw, 200)
+        with pytest.raises(DataError, match=r"'odd'|/odd"):
+            read(tmp_path / "rows.jsonl", {"odd": "category"})
+        with pytest.raises(DataError, match="no column 'm'; it has 'n', 's', 'odd'"):
+            read(tmp_path / "rows.jsonl", {"m": "category"})
 
 
 def test_json_types_are_the_columns_not_the_partitions(tmp_path):

@@ -57,7 +57,7 @@ class Json(NamedTuple):
         with watched([file]):
             text = unpacked(given.local, given.shown, given.place)
             if self.may_be_document and is_document(text):
-                table = document_table(text, given.shown)
+                table = document_table(text, given.shown, raw)
                 return HeldSource(table, "json", file, raw, given.options, given.place)
             return JsonSource(text, file, raw, given.options, given.place)
 

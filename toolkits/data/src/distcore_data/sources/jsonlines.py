@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,8 +120,11 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
-    """Name → type over the whole file, one bounded range after another; threads take them."""
+def column_types(file: DataFile, start: int, wanted: Collection[str]) -> dict[str, pa.DataType]:
+    """Name → type over the whole file, one bounded range after another; threads take them.
+
+    Raises DataError for a wanted column whose values are of several types; of another one the type
+    is of no meaning then."""
     found: dict[str, pa.DataType] = {}
     path, shown = file.path, file.shown
     parts = list(itertools.pairwise(ranges.cuts(path, start, TYPING_BYTES, b"\n", None, "")))
@@ -129,31 +132,69 @@ def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
     with ThreadPoolExecutor(threads, thread_name_prefix="distcore-types") as pool:
         try:
             for (begin, end), types in zip(
-                parts, pool.map(lambda part: _types(file, *part), parts), strict=True
+                parts,
+                pool.map(lambda part: _types(file, part[0], part[1], wanted), parts),
+                strict=True,
             ):
                 for name, each in types.items():
                     type_ = common_type(found.get(name, pa.null()), each)
-                    if type_ is None:
+                    if type_ is None and name in wanted:
                         raise DataError(
                             f"{shown}: column {name!r} holds {found[name]} and, between lines "
                             f"{ranges.line_number(path, begin)} and "
                             f"{ranges.line_number(path, end)}, {each}. Give a column values of "
                             "one type."
                         )
-                    found[name] = type_
+                    found[name] = each if type_ is None else type_
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return found
 
 
-def _types(file: DataFile, start: int, stop: int) -> dict[str, pa.DataType]:
+def _types(
+    file: DataFile, start: int, stop: int, wanted: Collection[str]
+) -> dict[str, pa.DataType]:
     """Name → type in the bytes [start, stop)."""
     text = file.read(start, stop)
     plain = plaintext.json_types(text)
     if plain is not None:
         return plain
-    return {each.name: each.type for each in parse(file, start, stop, None, text).schema}
+    try:
+        return {each.name: each.type for each in parse(file, start, stop, None, text).schema}
+    except DataError:
+        found = _types_by_line(text, wanted)
+        if found is None:
+            raise
+        return found
+
+
+def _types_by_line(text: pa.Buffer, wanted: Collection[str]) -> dict[str, pa.DataType] | None:
+    """The same, where values of a column that is not wanted are of several types, so that Arrow
+    finds the type of none; None if something else is wrong."""
+    found: dict[str, pa.DataType] = {}
+    try:
+        for line in memoryview(text).tobytes().split(b"\n"):
+            for name, value in json.loads(line).items() if line.strip() else ():
+                if name not in wanted:
+                    found[name] = pa.null()
+                    continue
+                type_ = common_type(found.get(name, pa.null()), _type_of(value))
+                if type_ is None:
+                    return None
+                found[name] = type_
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found
+
+
+def _type_of(value: Any) -> pa.DataType:
+    """The type that Arrow finds for one value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return pa.int64() if -(1 << 63) <= value < 1 << 63 else pa.float64()
+    nested = {list: pa.list_(pa.null()), dict: pa.struct([])}
+    plain = {type(None): pa.null(), bool: pa.bool_(), float: pa.float64(), str: pa.string()}
+    return (plain | nested)[type(value)]
 
 
 @dataclass(frozen=True)
@@ -226,7 +267,7 @@ class JsonSource(FileSource):
         # Times are texts here: those that JSON has are what a reader takes for one.
         self._raw, self._options = tuple(settled(raw, {}, ()).items()), options
         self._start = text_start(path, shown)
-        types = column_types(self._read, self._start)
+        types = column_types(self._read, self._start, raw)
         require_columns(shown, list(types), raw)
         require_readable(shown, types, raw)
         self._types = tuple((name, types[name]) for name in raw)
@@ -279,8 +320,9 @@ def is_document(path: Path) -> bool:
     )
 
 
-def document_table(path: Path, shown: str) -> pa.Table:
-    """A JSON document as a table: a list of records, or columns as lists or as {row: value}."""
+def document_table(path: Path, shown: str, wanted: Collection[str] | None = None) -> pa.Table:
+    """A JSON document as a table: a list of records, or columns as lists or as {row: value}.
+    wanted: the columns of the table; None: all."""
     try:
         text = path.read_bytes()
         refuse_deep(text, shown)
@@ -290,10 +332,13 @@ def document_table(path: Path, shown: str) -> pa.Table:
             f"{shown}: not a JSON document: {error}. For an object a line, give jsonl."
         ) from error
     if isinstance(value, dict) and value:
-        return as_table(_columns(value, shown), shown=shown)
+        require_columns(shown, list(value), wanted or ())
+        columns = {name: value[name] for name in (value if wanted is None else wanted)}
+        return as_table(_columns(columns, shown), shown=shown)
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         names = list(dict.fromkeys(name for record in value for name in record))
-        columns = {name: [record.get(name) for record in value] for name in names}
+        require_columns(shown, names, wanted or ())
+        columns = {name: [record.get(name) for record in value] for name in wanted or names}
         return as_table(columns, shown=shown)
     raise DataError(
         f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or "
