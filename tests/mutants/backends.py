@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -170,6 +172,41 @@ class Hasty(Sound):
     def close(self):
         self.server.kill()
         self.server.wait()
+
+
+@MUTANTS.fault("test_nothing_is_started_before_it_is_used_and_nothing_is_left")
+class Watching(Sound):
+    """A process that watches the ranks of a worker group outlives them."""
+
+    def run_group(self, group):
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(40)"])
+        return super().run_group(group)
+
+
+@MUTANTS.fault("test_an_interrupt_leaves_no_rank")
+class Abandoning(Sound):
+    """A worker group that is interrupted is left to itself."""
+
+    def run_group(self, group):
+        found, run = Future(), super().run_group
+
+        def work():
+            try:
+                found.set_result(run(group))
+            except BaseException as error:
+                found.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return found.result()
+
+
+@MUTANTS.fault("test_nothing_is_started_before_it_is_used_and_nothing_is_left")
+class Setting(Sound):
+    """Leaves the environment of the driver as that of a rank."""
+
+    def run_group(self, group):
+        os.environ["WORLD_SIZE"] = str(group.ranks)
+        return super().run_group(group)
 
 
 @hookimpl

@@ -4,8 +4,10 @@ retried together, nothing begun before it is asked for and nothing left."""
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +56,21 @@ class BackendSuite:
         for role in ("processor", "loader", "trainer"):
             Plugins().find(f"{role}s", backend.defaults[role])
 
-    def test_nothing_is_started_before_it_is_used_and_nothing_is_left(self) -> None:
-        """Neither processes nor threads: `plan` and `doctor` make backends, too."""
+    def test_nothing_is_started_before_it_is_used_and_nothing_is_left(self, tmp_path: Path) -> None:
+        """Neither processes nor threads: `plan` and `doctor` make backends, too. The environment
+        does not say that this is a rank."""
         me, threads = os.getpid(), set(threading.enumerate())
+        told = {name: os.environ.get(name) for name in rank_jobs.TOLD}
         before = rank_jobs.processes_of(me)
         made = self.make()
         assert rank_jobs.processes_of(me) <= before
         assert set(threading.enumerate()) <= threads
         list(made.map(jobs.square, list(range(4))))
+        made.run_group(self.dying(tmp_path, 0, 0))
         made.close()
         made.close()
-        assert rank_jobs.until(lambda: rank_jobs.processes_of(me) <= before)
+        assert rank_jobs.until(lambda: rank_jobs.processes_of(me) <= before, 20)
+        assert {name: os.environ.get(name) for name in rank_jobs.TOLD} == told
 
     # -------------------------------------------------------------- tasks
 
@@ -218,6 +224,32 @@ class BackendSuite:
         for rank in range(self.ranks):
             processes = rank_jobs.attempts(tmp_path, rank)
             assert len(set(processes)) == len(processes) == 3
+
+    def test_an_interrupt_leaves_no_rank(self, backend: Backend, tmp_path: Path) -> None:
+        """Ctrl-C ends a worker group, and who waits for it hears of it."""
+        group = WorkerGroup(
+            function=rank_jobs.stay,
+            arguments=(str(tmp_path),),
+            ranks=self.ranks,
+            threads=1,
+            grace_seconds=2.0,
+        )
+
+        def ranks() -> list[int]:
+            found = [rank_jobs.attempts(tmp_path, rank) for rank in range(self.ranks)]
+            return [int(each[-1]) for each in found if each]
+
+        def interrupt() -> None:
+            if rank_jobs.until(lambda: len(ranks()) == self.ranks):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                backend.run_group(group)
+        assert len(ranks()) == self.ranks
+        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, ranks())), 20)
+        assert gone, "ranks are left of a worker group that was interrupted"
 
     def test_without_retries_a_killed_rank_is_an_error_that_names_it(
         self, backend: Backend, tmp_path: Path

@@ -89,6 +89,13 @@ def attempts(folder: str | Path, rank: int) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def stay(rank: Rank, folder: str) -> None:
+    """Do nothing for a long while; every rank leaves its process in `rank-<n>`."""
+    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(PATIENCE)
+
+
 def refuse(rank: Rank, folder: str) -> None:
     """Raise, in every rank, what another attempt would meet again."""
     with open(Path(folder, f"rank-{rank.index}"), "a") as file:
