@@ -681,3 +681,25 @@ def test_a_search_is_not_gone_on_with_over_other_data(place, parameter):
     said = place.refused("hyperopt", "--config", str(place.folder / place.config), "--resume")
     assert "is another one: the data, or how they are prepared, differ." in said
     assert (folder(place) / "hyperopt_statistics.json").read_bytes() == before
+
+
+def test_a_trial_is_on_its_searchs_backend_whatever_its_own_process_detects(place, monkeypatch):
+    """In a process of Ray Tune's every trial detected `ray`: it waited for workers that the others
+    held, and trained on as many as the cluster has."""
+    with_section(place)
+    monkeypatch.chdir(place.folder)
+    config = Path(place.config)
+    config.write_text(config.read_text().replace("backend: local\n", ""))
+    here = distcore.plan(config, dataset=place.data)["backend"]["name"]
+    real = executor.LocalExecutor.run
+
+    def inside_ray(*arguments):
+        monkeypatch.setenv("RAY_JOB_ID", "01000000")
+        monkeypatch.setenv("RAY_RAYLET_PID", "1")
+        real(*arguments)
+
+    monkeypatch.setattr(executor.LocalExecutor, "run", inside_ray)
+    outcome = distcore.hyperopt(config, dataset=place.data)
+    for each in outcome.trials:
+        described = outcome.directory / "trials" / each["name"] / "description.json"
+        assert json.loads(described.read_text())["backend"]["name"] == here

@@ -52,12 +52,11 @@ class Search:
         session: Session,
         data: Data,
         skip: Any,
-        backend: str | None,
         seed: int | None,
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)
-        self.backend, self.seed = backend, seed
+        self.seed = seed
         self.configs = check_candidates(section, session.plugins, session.backend_name)
         self._check_room()
         self.executor, self.options = executor_of(section, session)
@@ -101,7 +100,7 @@ class Search:
             objective=self.objective,
             data=self.data,
             directory=directory,
-            backend=self.backend,
+            backend=session.backend_name,  # a trial's process may detect another one
             random_seed=self.seed,
             skip=frozenset(self.skip),
         )
