@@ -1,6 +1,7 @@
 """The command line: flags in both spellings, exit codes, errors without a traceback."""
 
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,19 @@ def test_exit_codes_and_no_traceback(
     said = capsys.readouterr().err
     assert str(error) in said
     assert "Traceback" not in said
+
+
+def test_a_limit_of_memory_is_named_beside_what_it_may_have_caused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: object) -> int:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    assert cli._guard(run, parse("plugins")) == 1
+    assert "memory" not in capsys.readouterr().err
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (700_000_000, -1))
+    assert cli._guard(run, parse("plugins")) == 1
+    assert "limited to 700.0 MB (ulimit -v), which may be why" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -113,13 +113,14 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
         _say(said := f"distcore: {error}")
         return error.exit_code, said
     from distcore_data.blame import notes_of
+    from distcore_data.memory import limit_in_words
     from distcore_data.os_errors import in_words
 
     if words := in_words(error):
         _say(said := f"distcore: {words}")
         return 1, said
     _say(said := f"distcore: {type(error).__name__}: {error}")
-    for note in notes_of(error):
+    for note in filter(None, (*notes_of(error), limit_in_words())):
         _say(f"distcore: {note}")
     _say("distcore: this was not expected; run again with --debug for the traceback.")
     return 1, said

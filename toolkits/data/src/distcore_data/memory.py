@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
+
+from distcore_data.os_errors import human_bytes
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -19,6 +22,18 @@ def free_bytes() -> int:
     if unknown."""
     found = [_of_machine(), *_of_cgroups()]
     return min((each for each in found if each is not None), default=0)
+
+
+def limit_in_words() -> str:
+    """What to say beside an error that nobody expected if `ulimit -v` is set, of which the system
+    tells in many ways (a library that is not mapped, a thread that is not started); "" if not."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f"the memory of this process is limited to {human_bytes(limit)} (ulimit -v), which may be "
+        "why: try a higher limit."
+    )
 
 
 def keep_freed_memory() -> bool:
