@@ -9,7 +9,9 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather
@@ -19,6 +21,7 @@ from pyarrow import csv as pa_csv
 
 import distcore
 from distcore.cli.main import main
+from distcore.workflow import results
 from distcore_core.errors import DataError, UserError
 from distcore_testing import data
 from distcore_torch import decoding, prediction
@@ -105,7 +108,9 @@ def test_many_rows_take_little_more_memory_than_few(tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
+from typing import Any
 from distcore.cli.main import main
+from distcore.workflow import results
 main(sys.argv[1:])
 print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
@@ -404,6 +409,35 @@ def test_an_evaluation_replaces_another_one_if_asked(
     assert not predictions.exists()
     statistics.unlink()
     assert main([*words, "--skip_save_predictions"]) == 0  # writes over nothing
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("predict", "predictions.parquet"), ("evaluate", "test_statistics.json")]
+)
+def test_what_comes_there_meanwhile_stays(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    """Of two commands that began together the later one wrote over what the other had found."""
+    place, real = tmp_path / "found", results.predictions
+    call = partial(
+        getattr(distcore, command),
+        trained / "experiment_run",
+        trained / "penguins.csv",
+        output_directory=place,
+        view="none",
+    )
+
+    def beside_another_one(*arguments: Any) -> int:
+        place.mkdir(exist_ok=True)
+        (place / name).write_text("another one's")
+        return real(*arguments)
+
+    monkeypatch.setattr(results, "predictions", beside_another_one)
+    with pytest.raises(UserError, match=f"{name} exists and was left as it is"):
+        call()
+    assert [(each.name, each.read_text()) for each in place.iterdir()] == [(name, "another one's")]
+    call(overwrite=True)
+    assert (place / name).read_bytes() != b"another one's"
 
 
 def test_an_evaluation_comes_beside_predictions(

@@ -78,6 +78,9 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         with answered(session, request, evaluation) as predictions:
             if evaluation is not None:
                 predictions = _of_some_rows(predictions, evaluation)
+            if not asked.overwrite:
+                now = answer_place.Place(directory, mirror)
+                predictions = _still_free(predictions, written, now, asked.command)
             kept: Kept | None = None
             if asked.keep and path is not None:
                 text = path.suffix == ".csv"
@@ -108,6 +111,19 @@ def _of_some_rows(
             "missing_value_strategy is drop_row, as a target's is by default. Give rows whose "
             "targets are known, or use `distcore predict`."
         )
+
+
+def _still_free(
+    predictions: Iterator[pa.RecordBatch],
+    written: list[str],
+    place: answer_place.Place,
+    command: str,
+) -> Iterator[pa.RecordBatch]:
+    """The predictions. Raises UserError after the last if another command's results came there
+    meanwhile: two that began together would leave the predictions of one beside the scores of the
+    other."""
+    yield from predictions
+    answer_place.refuse_to_overwrite(written, place, command)
 
 
 @contextmanager
