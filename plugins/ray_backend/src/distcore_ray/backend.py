@@ -4,7 +4,7 @@ see."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
@@ -55,16 +55,11 @@ class RayBackend(BackendBase):
         from distcore_ray import worker_group
         from distcore_ray.coordinator import open_coordinator
 
-        with self._seeing_failures():
-            if (
-                self._progress_channel is not None
-                and self._progress_channel.coordinator is not None
-            ):
-                return worker_group.run(
-                    group, self._progress_channel.coordinator, self.options.patience
-                )
-            with open_coordinator() as coordinator:
-                return worker_group.run(group, coordinator, self.options.patience)
+        channel = self._progress_channel
+        known = channel.coordinator if channel is not None else None
+        made = nullcontext(known) if known is not None else open_coordinator()
+        with self._seeing_failures(), made as coordinator:
+            return worker_group.run(group, coordinator, self.options.patience)
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """As `tasks.run`: results in the order of the items; a task that raised raises here."""
