@@ -38,11 +38,11 @@ class PartGroup:
         self.parameters = list(parameters)
         self.buffers, self.counters = list(buffers), list(counters)
         self._agreed = [each.detach().clone() for each in (*buffers, *counters)]
-        self._shapes = [each.shape for each in (*parameters, *buffers, *counters)]
-        self._sizes = [each.numel() for each in (*parameters, *buffers, *counters)]
+        named = (*parameters, *buffers, *counters)
+        self._shapes = [each.shape for each in named]
+        self._sizes = [each.numel() for each in named]
         self.numel = sum(self._sizes) + 1
         self.exactly = self.numel - 1 - sum(each.numel() for each in counters)
-        named = (*parameters, *buffers, *counters)
         self.place = {id(each): place for place, each in enumerate(named)}
 
     def prepare(self, exchange: TreeExchange) -> None:
