@@ -143,7 +143,7 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
             raise NotImplementedError
 
     def build(builder: CacheBuilder) -> None:
-        builder._maker = Given()
+        builder.maker = Given()
         builder.write_shard("train", 0, pa.table({"x": np.zeros(rows, np.float32)}))
         builder.write_split_map(0, np.zeros(rows, np.int8))
         builder.finish([Column(name="x", dtype="float32")], {}, {"digest": "", "rows": rows})

@@ -33,7 +33,7 @@ def exercise(rank: Rank, strategy: str, runs: Mapping[str, TinyRun], folder: str
             "sums": {name: made.sum(each).numpy() for name, each in summands(rank.index).items()},
             "gathered": made.gather(value(rank.index)),
             "barrier": _met(made, Path(folder)),
-            "trained": {name: _trained(made, run) for name, run in runs.items()},
+            "trained": {name: trained_by(made, run) for name, run in runs.items()},
             "gathered last": made.gather(rank.index),
         }
     finally:
@@ -135,7 +135,8 @@ def _met(strategy: Strategy, folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob(f"{rank.world}-*"))
 
 
-def _trained(strategy: Strategy, run: TinyRun) -> JSON:
+def trained_by(strategy: Strategy, run: TinyRun) -> JSON:
+    """What one rank of a run ends with: weights, their bits, the loop's state, rows of batches."""
     loop, loader, _ = tiny_loop(run, strategy)
     try:
         state = loop.run().state.as_json()

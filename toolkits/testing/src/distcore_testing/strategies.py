@@ -75,11 +75,11 @@ class StrategySuite:
         """The same runs in one process."""
         from distcore_core.contracts import Rank
         from distcore_testing.loops import make_strategy
-        from distcore_testing.ranks import _trained
+        from distcore_testing.ranks import trained_by
 
         strategy = make_strategy("")
         strategy.setup(Rank())
-        return {name: _trained(strategy, run) for name, run in cls.runs().items()}
+        return {name: trained_by(strategy, run) for name, run in cls.runs().items()}
 
     def test_every_rank_knows_which_it_is(self, ranks: dict[int, list[Any]]) -> None:
         for world, found in ranks.items():

@@ -55,6 +55,8 @@ class CacheBuilder:
     Methods may be called from several threads; `close` ends what they left under way. A pickled
     copy writes shards from another process on the same disk (that of a `BucketBuilder`: on any
     machine); hand its entries to `record` in the process where `finish` is called.
+
+    maker: Of `format`; made when the first shard is written, unless it was given before.
     """
 
     version: str | None = None
@@ -69,7 +71,7 @@ class CacheBuilder:
         self.finished = False
         self._plugins = plugins
         self._block = tuple(plugins.block) if plugins is not None else ()
-        self._maker: CacheFormat | None = None
+        self.maker: CacheFormat | None = None
         self._entries: dict[str, FileEntry] = {}
         self._split_rows: dict[int, dict[str, int]] = {}
         self._kept: tuple[Mapping[str, JSON], Mapping[str, JSON]] | None = None
@@ -80,7 +82,7 @@ class CacheBuilder:
         # A copy forces each file to disk before it tells of it: nobody waits for its threads.
         fresh: dict[str, Any] = {
             "_plugins": None,
-            "_maker": None,
+            "maker": None,
             "_entries": {},
             "_split_rows": {},
             "_kept": None,
@@ -234,15 +236,15 @@ class CacheBuilder:
 
     def _format(self) -> CacheFormat:
         with self._lock:
-            if self._maker is None:
+            if self.maker is None:
                 if self._plugins is None:
                     from distcore_core.registry.manager import Plugins
 
                     self._plugins = Plugins(self._block)
-                self._maker = self._plugins.make(
+                self.maker = self._plugins.make(
                     CACHE_FORMAT, self.format.name, dict(self.format.options)
                 )
-            return self._maker
+            return self.maker
 
     def _check(
         self, files: list[FileEntry], source: JSON, rows: Mapping[Split, int] | None
