@@ -15,6 +15,7 @@ import pytest
 from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
+from distcore_data import columns
 from distcore_hdf5 import index
 from distcore_hdf5.format import Hdf5Format, Hdf5Shard
 from distcore_hdf5.options import Hdf5Options
@@ -165,7 +166,7 @@ def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
     zeros = pa.table({"x": np.zeros(300_000, np.float32)})
     packed = written(zeros, compression="gzip")
     assert len(packed) < 20_000
-    monkeypatch.setattr(index, "FLOOR_BYTES", 100_000)
+    monkeypatch.setattr(columns, "FLOOR_BYTES", 100_000)
     with pytest.raises(ValueError, match="cannot come from a file of"):
         opened(packed)
     content = written(zeros, compression="gzip")

@@ -13,8 +13,8 @@ import pytest
 
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError
+from distcore_data import columns
 from distcore_data.cache import open_cache
-from distcore_parquet import claims
 from distcore_parquet.format import ParquetFormat
 from distcore_parquet.options import ParquetOptions
 from distcore_testing.made_caches import cache_holding
@@ -204,7 +204,7 @@ def test_what_is_no_parquet_is_refused(tmp_path, content):
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_shard_that_shrinks_too_well_is_stored_without_compressing(monkeypatch, compression):
     """So that no shard of ours is beyond the bound."""
-    monkeypatch.setattr(claims, "FLOOR_BYTES", 1 << 16)
+    monkeypatch.setattr(columns, "FLOOR_BYTES", 1 << 16)
     table = pa.table({"code": np.zeros(200_000, np.int32)})
     target = io.BytesIO()
     ParquetFormat(ParquetOptions(compression=compression)).write(target, table)

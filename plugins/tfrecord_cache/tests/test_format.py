@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
+from distcore_data import columns
 from distcore_tfrecord import format, index
 from distcore_tfrecord.format import TFRecordFormat
 from distcore_tfrecord.options import TFRecordOptions
@@ -291,8 +292,8 @@ def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
     below it."""
     zeros = pa.table({"x": np.zeros(300_000, np.float32)})
     packed = written(zeros, compression="gzip")
-    monkeypatch.setattr(index, "FLOOR_BYTES", 100_000)
-    monkeypatch.setattr(index, "MOST_RATIO", 4)
+    monkeypatch.setattr(columns, "FLOOR_BYTES", 100_000)
+    monkeypatch.setattr(columns, "MOST_RATIO", 4)
     with pytest.raises(ValueError, match="cannot come from"):
         opened(packed)
     content = written(zeros, compression="gzip")

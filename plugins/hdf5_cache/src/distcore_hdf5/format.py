@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.columns import Values, batch_of, columns_of, row_range
+from distcore_data.columns import Values, batch_of, columns_of, most_held, row_range
 from distcore_hdf5 import index
 from distcore_hdf5.index import Stored, StoredColumn
 from distcore_hdf5.options import Hdf5Options
@@ -38,7 +38,7 @@ class Hdf5Format:
 
         columns = columns_of(table)
         pieces = image(columns, self.options, self.options.compression == "gzip")
-        if sum(each.values.nbytes for each in columns) > index.limit(sum(map(len, pieces))) // 2:
+        if sum(each.values.nbytes for each in columns) > most_held(sum(map(len, pieces))) // 2:
             pieces = image(columns, self.options, False)
         # In order, by ourselves: the file is hashed as it is written, and an error of the disk
         # stays what it is.

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from distcore_data.columns import KINDS
+from distcore_data.columns import KINDS, most_held
 from distcore_data.seals import parse_json
 
 MAGIC = b"distcore-hdf5 1\n"
@@ -28,11 +28,6 @@ HEAD = struct.Struct("<16sQI")
 
 SMALLEST_BLOCK = 512
 """HDF5 looks for its own signature at 0, 512, 1024, 2048, …"""
-
-FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more:
-deflate alone lets a file of 10 MB claim 10 GB. The writer leaves out compression if a shard
-would be beyond it."""
 
 DTYPES: Mapping[str, np.dtype] = {dtype.name: dtype.newbyteorder("<") for dtype in KINDS}
 
@@ -75,11 +70,6 @@ class StoredColumn:
         return (self.values,) if self.offsets is None else (self.values, self.offsets)
 
 
-def limit(file_bytes: int) -> int:
-    """Most bytes that the columns of a file of this size may hold."""
-    return max(FLOOR_BYTES, MOST_RATIO * file_bytes)
-
-
 def encode(columns: Mapping[str, StoredColumn], size: int) -> bytes:
     """The index of a file of `size` bytes, as its user block begins."""
     listed = [
@@ -117,7 +107,7 @@ def decode(source: BinaryIO) -> dict[str, StoredColumn]:
     stored = sum(
         sum(bytes for _, bytes in part.chunks) if part.chunks else part.bytes for part in parts
     )
-    if stored > size or held > limit(size):
+    if stored > size or held > most_held(size):
         raise ValueError(f"its columns claim {held} bytes, which cannot come from a file of {size}")
     if len({column.rows for column in columns.values()}) != 1 or len(columns) != len(
         document["columns"]

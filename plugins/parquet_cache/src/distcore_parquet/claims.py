@@ -16,13 +16,11 @@ from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 
+from distcore_data.columns import most_held
+
 MAGIC = b"PAR1"
 ARROW_SCHEMA = re.compile(rb"ARROW:schema")
 EXTENSION = b"ARROW:extension"
-
-FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more. The
-writer leaves out compression if a shard would be beyond it."""
 
 TYPES = ("FLOAT", "INT32")
 DATA_PAGE = 0
@@ -31,11 +29,6 @@ HEADER_BYTES = 96
 """More than any page header of ours takes: they have no statistics."""
 
 BOOLEANS, BYTE, INTEGERS, BINARY, STRUCT = {1: True, 2: False}, 3, (4, 5, 6), 8, 12
-
-
-def limit(file_bytes: int) -> int:
-    """Most bytes that the columns of a file of this size may hold."""
-    return max(FLOOR_BYTES, MOST_RATIO * file_bytes)
 
 
 def check_footer(source: BinaryIO) -> int:
@@ -67,7 +60,7 @@ def check_pages(source: BinaryIO, metadata: pq.FileMetaData, size: int) -> None:
                     "bytes"
                 )
             held += _column(source, begin, begin + length)
-            if held > limit(size):
+            if held > most_held(size):
                 raise ValueError(
                     f"its columns claim {held} bytes and more, which cannot come from a file of "
                     f"{size}"

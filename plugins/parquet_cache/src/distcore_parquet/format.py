@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from distcore_core.errors import CacheError
 from distcore_data.arrow import from_numpy, to_numpy
+from distcore_data.columns import most_held
 from distcore_parquet import claims
 from distcore_parquet.options import ParquetOptions
 
@@ -55,7 +56,7 @@ class ParquetFormat:
         table = layout.normal(table)
         start = target.tell()
         self._write(target, table, self.options.compression, layout)
-        if layout.bytes_of(table) > claims.limit(target.tell() - start) // 2:
+        if layout.bytes_of(table) > most_held(target.tell() - start) // 2:
             target.seek(start)
             target.truncate()
             self._write(target, table, "none", layout)

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.errors import CacheError
-from distcore_data.columns import Values, batch_of, columns_of, row_range
+from distcore_data.columns import Values, batch_of, columns_of, most_held, row_range
 from distcore_tfrecord.blocks import decode, encode, framed
-from distcore_tfrecord.index import INDEX, Index, head_of, limit, suffix_of
+from distcore_tfrecord.index import INDEX, Index, head_of, suffix_of
 from distcore_tfrecord.layout import HEAD, TAIL, Layout
 from distcore_tfrecord.options import TFRecordOptions
 
@@ -56,7 +56,7 @@ class TFRecordFormat:
         members: list[bytes] = []
         if self._packs:
             members = [_packed(block, level) for block in made]
-            if sum(sizes) > limit(sum(map(len, members))) // 2:
+            if sum(sizes) > most_held(sum(map(len, members))) // 2:
                 level = 0
                 members = [
                     _packed(encode(layout, _slice(columns, *block)).tobytes(), level)

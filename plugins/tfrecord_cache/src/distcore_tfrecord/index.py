@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import google_crc32c
 import numpy as np
 
+from distcore_data.columns import most_held
 from distcore_data.seals import parse_json
 from distcore_tfrecord.blocks import framed, masked
 from distcore_tfrecord.layout import HEAD, TAIL, Layout, Spec
@@ -25,10 +26,6 @@ from distcore_tfrecord.varints import NEGATIVE_BYTES, encoded
 
 INDEX = "distcore:index"
 """The name of the feature that holds the index."""
-
-FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Records may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: gzip
-alone lets a file of 10 MB claim 10 GB. The writer stores a shard beyond it without compressing."""
 
 STEP = 1 << 16
 """Bytes that are inflated at once while the end of the first record is not known."""
@@ -86,11 +83,6 @@ class Index:
                 f"block {number} should have {self.sizes[number]} bytes, but has {len(found)}"
             )
         return found
-
-
-def limit(file_bytes: int) -> int:
-    """Most bytes that the records of a file of this size may hold."""
-    return max(FLOOR_BYTES, MOST_RATIO * file_bytes)
 
 
 def suffix_of(index: Index) -> bytes:
@@ -185,7 +177,7 @@ def _first_member(source: BinaryIO, size: int) -> tuple[bytes, int]:
         found += inflate.decompress(chunk, STEP)
         if expected is None and len(found) >= HEAD:
             expected = _length(bytes(found[:HEAD])) + HEAD + TAIL
-        if len(found) > min(limit(size), STEP if expected is None else expected):
+        if len(found) > min(most_held(size), STEP if expected is None else expected):
             raise ValueError(
                 f"its first record does not end where it should, after {expected} bytes"
             )
@@ -226,7 +218,9 @@ def _check(index: Index, size: int, first: int, packed: bool) -> None:
     if len({spec.name for spec in index.specs}) != len(index.specs):
         raise ValueError("two of its columns have one name")
     held, least = first + sum(index.sizes), Layout.least(index.specs)
-    if held > limit(size) or (index.rows and (least > first or (index.rows - 1) * least > held)):
+    if held > most_held(size) or (
+        index.rows and (least > first or (index.rows - 1) * least > held)
+    ):
         raise ValueError(
             f"its {index.rows} rows claim {max(held, least)} bytes, which cannot come from {size}"
         )

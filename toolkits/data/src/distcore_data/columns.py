@@ -15,6 +15,16 @@ from distcore_data.arrow import TYPES, from_numpy, to_numpy
 KINDS: tuple[np.dtype, ...] = (np.dtype("float32"), np.dtype("int32"), np.dtype("int8"))
 """What a cache holds: encoded columns have 32 bits, the split map 8."""
 
+FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
+"""What a file holds may have at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is
+more: deflate alone lets a file of 10 MB claim 10 GB. A writer leaves out compression if a shard
+would be beyond it."""
+
+
+def most_held(file_bytes: int) -> int:
+    """Most bytes that a file of this size may hold."""
+    return max(FLOOR_BYTES, MOST_RATIO * file_bytes)
+
 
 @dataclass(frozen=True)
 class Values:
