@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
 import lzma
 import os
@@ -527,6 +528,33 @@ def test_whole_numbers_beyond_64_bits(refused, put, value):
     text = f'[{{"a": 1, "b": {value}}}]'
     for dataset in (put(text, "data.json"), {"a": [1], "b": [value]}):
         assert "column 'b': it holds a whole number beyond 64 bits" in refused(dataset)
+
+
+DAY, TIME = dt.date(2024, 1, 5), dt.datetime(2024, 1, 5, 10)
+UTC, AHEAD = dt.UTC, dt.timezone(dt.timedelta(hours=5))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [None, DAY, TIME],
+        [TIME, TIME.replace(tzinfo=AHEAD)],
+        [TIME.replace(tzinfo=UTC), TIME.replace(tzinfo=AHEAD)],
+    ],
+)
+@pytest.mark.parametrize("raw", ["category", "time"])
+def test_times_of_several_kinds(refused, values, raw):
+    """Arrow took them all for what the first one is: 10 o'clock was left out, or became 5."""
+    for dataset in ({"a": values}, pd.DataFrame({"a": pd.Series(values, dtype=object)})):
+        assert "column 'a': '2024-01-05" in refused(dataset, {"a": raw})
+
+
+def test_times_of_one_kind_with_values_that_are_missing(read):
+    for values in ([None, DAY], [pd.NaT, TIME], [pd.NaT, TIME.replace(tzinfo=AHEAD), None]):
+        written = pd.DataFrame({"a": pd.Series(values, dtype=object)})
+        expected = [None if pd.isna(each) else str(each) for each in values]
+        for dataset in ({"a": values}, written):
+            assert read(dataset, {"a": "category"}) == {"a": expected}
 
 
 def test_half_a_character(refused):

@@ -3,10 +3,12 @@ and dicts of lists."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
@@ -87,6 +89,9 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             table = pa.Table.from_batches([dataset])
         else:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
+            if package == "pandas":
+                for (name, values), type_ in zip(dataset.items(), table.schema.types, strict=False):
+                    _refuse_mixed_times(values, type_, f"{SHOWN}, column {str(name)!r}")
     except OverflowError as error:
         raise _too_large(SHOWN) from error
     except UnicodeEncodeError as error:
@@ -97,6 +102,28 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             "astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
+
+
+def _refuse_mixed_times(values: Any, type_: pa.DataType, where: str) -> None:
+    """Raise DataError for Python's days among times, or times by several clocks. Arrow takes them
+    all for what the first one is: it leaves hours out, or turns them."""
+    if not (pt.is_date(type_) or pt.is_timestamp(type_)):
+        return
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return
+    if str(getattr(values, "dtype", "object")) != "object":  # of numpy or pandas, all alike
+        return
+    kinds: dict[str, dt.date] = {}
+    for each in values:
+        if isinstance(each, dt.date) and each == each:  # pandas' NaT is a time, too
+            clock = f"{each.tzinfo}" if isinstance(each, dt.datetime) else "of a day"
+            kinds.setdefault(clock, each)
+    if len(kinds) > 1:
+        one, other, *_ = map(str, kinds.values())
+        raise DataError(
+            f"{where}: {one!r} and {other!r} are a day and a time, or times by two clocks, and one "
+            "would be read as the other is. Give all of them alike, or as texts (astype(str))."
+        )
 
 
 def _too_large(where: str) -> DataError:
@@ -166,6 +193,7 @@ def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
             raise DataError(
                 f"{shown}, column {name!r}: {error}. Give the column values of one type."
             ) from error
+        _refuse_mixed_times(values, arrays[name].type, f"{shown}, column {name!r}")
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(
