@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -421,6 +422,146 @@ class HidesOtherNames(OtherNames):
 
     def tells(self, *told):
         pass
+
+
+BEST = "test_the_model_that_is_kept_is_that_of_the_best_evaluation"
+ELSEWHERE = "test_another_process_trains_and_predicts_the_same"
+
+
+@MUTANTS.fault(BEST)
+class KeepsTheLast(Around):
+    """The weights of the last evaluation are saved, whichever was the best."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import rank
+
+        def last(job, features, reference, finished, plan):
+            changed = replace(finished, best_weights=finished.last_weights)
+            return written(job, features, reference, changed, plan)
+
+        written = rank._written
+        with patch.object(rank, "_written", last):
+            return self.inner.fit(job, backend, progress)
+
+
+class Judging(Around):
+    """Judges otherwise which evaluation is the best."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training.state import TrainState
+
+        def judged(state, value, higher, label):
+            return judge(state, value, self.higher(higher), label)
+
+        judge = TrainState.judge
+        with patch.object(TrainState, "judge", judged):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault(BEST)
+class KeepsTheWorst(Judging):
+    """The worst evaluation counts as the best."""
+
+    def higher(self, higher):
+        return not higher
+
+
+@MUTANTS.fault(BEST)
+class Minimises(Judging):
+    """The lowest value is the best, of whatever metric."""
+
+    def higher(self, higher):
+        return False
+
+
+@MUTANTS.fault("test_a_run_that_goes_on_ends_as_if_it_had_not_stopped")
+class BeginsItsEpochAnew(Around):
+    """A run that goes on in the middle of an epoch sees that epoch from its first row."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training.state import TrainState
+
+        read = TrainState.from_json
+        with patch.object(
+            TrainState, "from_json", lambda saved: read({**saved, "step_in_epoch": 0})
+        ):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_a_run_that_goes_on_ends_as_if_it_had_not_stopped")
+class ForgetsTheSteps(Around):
+    """The optimizer of a run that goes on has its moments, and counts its steps anew."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import loop
+
+        def counted_anew(optimizer, saved, tensors):
+            load(optimizer, saved, tensors)
+            for each in optimizer.state.values():
+                each["step"].zero_()
+
+        load = loop.load_optimizer_state
+        with patch.object(loop, "load_optimizer_state", counted_anew):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault(ELSEWHERE)
+class SeedsByHash(Around):
+    """The seed is mixed with Python's hash of a name."""
+
+    def fit(self, job, backend, progress):
+        changed = replace(job, seed=(job.seed + hash("weights")) % 2**31)
+        return self.inner.fit(changed, backend, progress)
+
+
+@MUTANTS.fault(ELSEWHERE)
+class InMemory(Around):
+    """What was trained here is kept in memory, and the file lacks some of it."""
+
+    kept: dict = {}  # noqa: RUF012
+
+    def fit(self, job, backend, progress):
+        result = self.inner.fit(job, backend, progress)
+        self.kept[self.key(result.model)] = True
+        return result
+
+    def key(self, folder):
+        return (Path(folder) / "weights.safetensors").read_bytes()
+
+    def load(self, directory, features, *, trust=False):
+        import torch
+
+        predictor = self.inner.load(directory, features, trust=trust)
+        if self.key(directory) not in self.kept:
+            for weight in predictor.module.parameters():
+                torch.nn.init.zeros_(weight)
+        return predictor
+
+
+@MUTANTS.fault("test_the_config_and_the_process_stay_as_they_are")
+class Undying(Around):
+    """A thread of its own keeps the process from ending."""
+
+    def fit(self, job, backend, progress):
+        threading.Thread(target=threading.Event().wait, args=(25,)).start()
+        return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
+class TellsTooEarly(OtherNames):
+    """A checkpoint is told before its weights are there."""
+
+    def fit(self, job, backend, progress):
+        result = self.inner.fit(job, backend, progress)
+        with job.open() as opened:
+            for each in (job.directory / CHECKPOINTS).glob("step-*"):
+                step = int(each.name[5:])
+                named = each.with_name(f"round-{step}")
+                named.mkdir(exist_ok=True)
+                (named / "state.json").touch()
+                self.tells(opened, step, named)
+                shutil.copytree(each, named, dirs_exist_ok=True)
+        return result
 
 
 @hookimpl

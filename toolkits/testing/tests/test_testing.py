@@ -108,7 +108,12 @@ def test_a_trainer_is_told_which_variable_it_left_and_not_of_torch_s_own(tmp_pat
     failed for it where no other test had made one before."""
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     for name, expected in (("TORCHINDUCTOR_CACHE_DIR", []), ("MINE", ["os.environ['MINE']"])):
-        trainer = SimpleNamespace(fit=lambda job, name=name: monkeypatch.setenv(name, "1"))
+
+        def fit(job, name=name):
+            monkeypatch.setenv(name, "1")
+            return SimpleNamespace(best={})
+
+        trainer = SimpleNamespace(fit=fit)
         diary = Diary(DiaryOptions(path=str(tmp_path / name)))
         _Watched(trainer, diary).fit(SimpleNamespace(config={}))
         assert json.loads((tmp_path / name).read_text())["changed"] == expected

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import threading
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,8 @@ class Diary:
 
     @hookimpl
     def checkpoint_saved(self, step: int, directory: Path) -> None:
-        """And whether the folder is there."""
-        whole = Path(directory).is_dir()
-        self.write("checkpoint_saved", step=step, directory=directory, whole=whole)
+        """And what lies in the folder."""
+        self.write("checkpoint_saved", step=step, directory=directory, files=lengths(directory))
 
     @hookimpl(wrapper=True)
     def distcore_make_trainer(self) -> Generator[None, Any, Any]:
@@ -79,8 +79,14 @@ class _Watched:
         result = self._inner.fit(job, *rest)
         after = {**_sections(job.config), **_of_the_process()}
         changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-        self._diary.write("fit", changed=sorted(changed))
+        self._diary.write("fit", changed=sorted(changed), best=result.best)
         return result
+
+
+def lengths(folder: Path) -> dict[str, int]:
+    """{file below the folder: its length}."""
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
 def _sections(config: Mapping[str, Any]) -> dict[str, str]:
@@ -108,6 +114,9 @@ def _of_the_process() -> dict[str, Any]:
             if not name.startswith(BY_TORCH)
         },
         "os.getcwd()": os.getcwd(),
+        "the threads that keep the process alive": sorted(
+            each.name for each in threading.enumerate() if not each.daemon
+        ),
         "the signals' handlers": [
             signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)
         ],

@@ -3,14 +3,31 @@ and losses, a run to go on with."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distcore_testing import data
+from distcore_testing.app import app
+from distcore_testing.elsewhere import said_elsewhere
 from distcore_testing.trainer_runs import digests
 from distcore_testing.trainer_told import TrainerTold
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from distcore_testing import data
+from distcore_testing.app import app
+from distcore_testing.trainer_runs import TrainerRuns, digests
+Suite = type("Suite", (TrainerRuns,), {})
+Suite.name, Suite.options, Suite.trainer, Suite.outputs, folder, model = json.load(sys.stdin)
+trained = digests(Suite.trained(Path(folder), trainer=Suite.brief()).model)
+predicted = app().load(model).predict(data.table(40, seed=3)).to_pydict()
+print("FOUND" + json.dumps([trained, predicted]))
+"""
 
 
 class TrainerAsked(TrainerTold):
@@ -68,18 +85,39 @@ class TrainerAsked(TrainerTold):
         copy = shutil.copytree(outcome.directory, tmp_path / "before")
         assert self.honoured(short, tmp_path, resume=copy)
 
-    def test_a_run_that_goes_on_ends_as_if_it_had_not_stopped(self, tmp_path: Path) -> None:
-        """Or is refused."""
+    @pytest.mark.parametrize("cut", [{"epochs": 2}, {"train_steps": 20}])
+    def test_a_run_that_goes_on_ends_as_if_it_had_not_stopped(
+        self, tmp_path: Path, cut: dict[str, int]
+    ) -> None:
+        """After an epoch, and in the midst of one; or it is refused."""
         from distcore_core.errors import DistcoreError
 
         if not self.deterministic:
             pytest.skip("one seed can give several models")
         longer = {**self.trainer, "epochs": 3}
-        first = self.trained(tmp_path / "first", trainer=self.brief())
+        longer |= {"steps_per_checkpoint": 5} if "train_steps" in cut else {}
         try:
+            first = self.trained(tmp_path / "first", trainer={**longer, **cut})
             resumed = self.trained(tmp_path / "first", trainer=longer, resume=first.directory)
         except DistcoreError:
             return
         whole = self.trained(tmp_path / "whole", trainer=longer)
         assert digests(resumed.model) == digests(whole.model)
         assert resumed.training_statistics == whole.training_statistics
+
+    def test_another_process_trains_and_predicts_the_same(
+        self, outcome: Any, short: dict[str, str], tmp_path: Path
+    ) -> None:
+        """With other hashes, and with nothing of the training in memory."""
+        asked = [self.name, self.options, self.trainer, self.outputs, str(tmp_path)]
+        given = json.dumps([*asked, str(outcome.model)], default=dict)
+        trained, predicted = json.loads(said_elsewhere(CHILD, given=given).rpartition("FOUND")[2])
+        assert not self.deterministic or trained == short, "another process trains another model"
+        here = app().load(outcome.model).predict(data.table(40, seed=3)).to_pydict()
+        assert list(predicted) == list(here)
+        for name, values in here.items():
+            if all(isinstance(value, float) for value in values):
+                values = pytest.approx(values, rel=1e-4, abs=1e-5)
+            assert predicted[name] == values, (
+                f"another process predicts another {name}: not all of the model is in its files"
+            )

@@ -15,6 +15,7 @@ import pytest
 
 from distcore_testing import data
 from distcore_testing.app import app
+from distcore_testing.diary import lengths
 from distcore_testing.trainer_runs import TrainerRuns, digests
 
 Events = list[dict[str, Any]]
@@ -24,13 +25,15 @@ class TrainerTold(TrainerRuns):
     """See `TrainerSuite`."""
 
     @classmethod
-    def _listened_to(cls, folder: Path, answer: str = "", **asked: Any) -> tuple[Any, Events]:
-        """A short training, and what a listener in it heard. answer: to every evaluation. asked:
-        more arguments of `distcore.train`."""
+    def _listened_to(
+        cls, folder: Path, answer: str = "", trainer: Any = None, **asked: Any
+    ) -> tuple[Any, Events]:
+        """A short training, and what a listener in it heard. answer: to every evaluation. trainer:
+        that section. asked: more arguments of `distcore.train`."""
         diary = folder / "diary.jsonl"
         listener = {"type": "distcore-testing-diary", "path": str(diary), "answer": answer}
         with _diary_installed(folder / "site"):
-            config = cls.config(folder, trainer=cls.brief(), extensions=[listener])
+            config = cls.config(folder, trainer=trainer or cls.brief(), extensions=[listener])
             outcome = cls._trained(config, folder, **asked)
         return outcome, [json.loads(line) for line in diary.read_text().splitlines()]
 
@@ -69,7 +72,36 @@ class TrainerTold(TrainerRuns):
             f"nobody was told of the checkpoints {sorted(kept - names)}: call "
             "`distcore_torch.tell_checkpoint` once each is whole"
         )
-        assert all(each["whole"] for each in saved)
+        for each in saved:
+            assert each["files"], f"{each['directory']} is empty when it is told"
+            if Path(each["directory"]).is_dir():
+                assert lengths(each["directory"]) == each["files"], (
+                    f"{each['directory']} was told before it was whole"
+                )
+
+    def test_the_model_that_is_kept_is_that_of_the_best_evaluation(self, tmp_path: Path) -> None:
+        """The best of the metric that was asked for, with a learning rate at which the last is
+        seldom the best; or the trainer refuses to judge by it, or judges by its own."""
+        from distcore_core.errors import DistcoreError
+        from distcore_data.seals import read_lines
+
+        judge = {"validation_field": "y", "validation_metric": "accuracy"}
+        section = {**self.trainer, "epochs": 8, "learning_rate": 0.1, **judge}
+        try:
+            outcome, told = self._listened_to(tmp_path, trainer=section)
+        except DistcoreError:
+            return
+        [fit] = _of("fit", told)
+        best, lines = fit["best"], list(read_lines(outcome.directory / "training_log.jsonl"))
+        field, metric = best["feature"], best["metric"]
+        judged = [each["value"] for each in lines if each["value"] is not None]
+        if (field, metric) == ("y", "accuracy") and not any(each["scored"] for each in lines):
+            assert best["value"] == max(judged), "an evaluation with a higher accuracy was not kept"
+        rows = data.table().slice(400, 100)
+        found = app().evaluate(outcome.model, rows, output_directory=tmp_path / "scores")
+        assert found[field][metric] == pytest.approx(best["value"], rel=1e-3, abs=1e-5), (
+            f"the model has another {metric} of {field} than `TrainResult.best` says"
+        )
 
     def test_every_evaluation_is_in_the_training_log(self, heard: tuple[Any, Events]) -> None:
         """`Progress.tell` brings it there, to the lines that people read, and to searches."""
