@@ -804,6 +804,10 @@ def test_results_that_cannot_be_written(place, trained, command):
         command, *more, "--output_directory", place.folder / "data.csv" / "results"
     )
     assert re.search(r"data\.csv/results: .*data\.csv is a file.*--output_directory", message)
+    link = place.folder.parent / "link"
+    link.symlink_to(place.folder.parent / "disk")  # which is not mounted, say
+    message = place.refused(command, *more, "--output_directory", link / "results")
+    assert re.search(r"/link is a link to .*/disk, which is gone\. .*--output_directory", message)
 
 
 def test_another_run_is_not_resumed_and_stays_as_it_was(place):

@@ -55,8 +55,8 @@ FRAMES = 40
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
-    """Raise, before any work, if results cannot come into the folder: UserError if a file is in its
-    place or above, StoreError if the bucket cannot be read."""
+    """Raise, before any work, if results cannot come into the folder: UserError if a file or a link
+    that leads nowhere is in its place or above, StoreError if the bucket cannot be read."""
     if not isinstance(folder, Path):
         with suppress(FileNotFoundError):  # which a bucket that can be read says
             Mirror.at(folder, credentials).store.read(STARTED)
@@ -65,9 +65,10 @@ def check_place(folder: Path | str, credentials: Credentials | None = None) -> N
         for each in (folder, *folder.parents):
             if each.is_dir():
                 return
-            if each.exists():
+            if each.exists() or each.is_symlink():
+                what = "a file" if each.exists() else f"a link to {each.readlink()}, which is gone"
                 raise UserError(
-                    f"The results cannot be written to {folder}: {each} is a file. "
+                    f"The results cannot be written to {folder}: {each} is {what}. "
                     "Give another folder with --output_directory."
                 )
     except OSError as error:  # a name that is too long, a link to itself
