@@ -152,8 +152,20 @@ def processes_of(parent: int) -> set[int]:
     return {each for each in found if "resource_tracker" not in _words(each)}
 
 
+def alive(process: int) -> bool:
+    """Whether a process of this machine runs."""
+    return Path(f"/proc/{process}").exists() and " Z " not in _stat(process)
+
+
 def _words(process: int) -> str:
     try:
         return Path(f"/proc/{process}/cmdline").read_text()
     except OSError:
         return ""
+
+
+def _stat(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return " Z "
