@@ -239,7 +239,7 @@ class StoreSuite:
                 for number in range(40):
                     again(number % 4)
 
-            for found in self.seen(store, "object", replaced):
+            for found in _seen(store, "object", replaced):
                 assert found in contents
         assert list(store.list()) == ["object"], "something is left of the writing"
 
@@ -251,19 +251,8 @@ class StoreSuite:
             def create(name: str = name) -> None:
                 assert store.create(name, content)
 
-            for found in self.seen(store, name, create):
+            for found in _seen(store, name, create):
                 assert found in (None, content)
-
-    def seen(self, store: Store, name: str, work: Callable[[], Any]) -> Iterator[bytes | None]:
-        """What a reader finds while another thread works; None: nothing."""
-        with ThreadPoolExecutor(1) as pool:
-            working = pool.submit(work)
-            while not working.done():
-                try:
-                    yield store.read(name)
-                except FileNotFoundError:
-                    yield None
-            working.result()
 
     # -------------------------------------------------------------- what people and workers see
 
@@ -283,3 +272,15 @@ class StoreSuite:
         assert len({store.where("a"), store.where("b")}) == 2
         for text in (store.url, store.where("object"), repr(store), str(store)):
             assert CANARY not in text
+
+
+def _seen(store: Store, name: str, work: Callable[[], Any]) -> Iterator[bytes | None]:
+    """What a reader finds while another thread works; None: nothing."""
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        while not working.done():
+            try:
+                yield store.read(name)
+            except FileNotFoundError:
+                yield None
+        working.result()
