@@ -13,7 +13,7 @@ import time
 import pytest
 
 from distcore_core.errors import OtherRank, Stopped
-from distcore_torch.signals import ENDING, Stoppable, named
+from distcore_torch.signals import ENDING, Stoppable, how_it_ended, named
 from distcore_torch.training.interrupt import Interrupt
 
 BEGIN = """
@@ -326,3 +326,15 @@ def test_when_the_work_is_over_a_signal_changes_nothing(number):
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\nafter\nlate\n", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (7, "ended with exit code 7"),
+        (-9, "was killed by SIGKILL"),
+        (-signal.SIGRTMIN - 1, f"was killed by signal {signal.SIGRTMIN + 1}"),
+    ],
+)
+def test_how_a_process_ended_is_told_of_every_signal(code, words):
+    assert how_it_ended(code) == words

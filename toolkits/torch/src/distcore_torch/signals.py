@@ -349,6 +349,7 @@ def named(number: int) -> str:
 def how_it_ended(code: int) -> str:
     """`was killed by SIGKILL` or `ended with exit code 1`, of a process whose exit code, as
     `subprocess` and `multiprocessing` give it, is -9 or 1."""
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    known = -code in {*signal.Signals}  # those of real time have no names
+    return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
