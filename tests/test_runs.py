@@ -238,7 +238,8 @@ def test_trials_are_ranked_by_their_search(tmp_path: Path, capsys: Any) -> None:
 def test_what_another_user_keeps_closed_hides_no_other_run(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are its user's alone
+    # Folders of pytest and TMPDIR may be their user's alone.
+    with tempfile.TemporaryDirectory(dir="/tmp") as shared:
         for name in ("closed", "open", "part"):
             shutil.copytree(folder / "results" / "experiment_second", Path(shared, name))
         Path(shared).chmod(0o777)

@@ -102,7 +102,7 @@ def test_in_a_ray_that_is_there(ray_cluster, tmp_path, monkeypatch):
     made.scan(jobs.CountedSource(tmp_path, EDGES), tmp_path)
     assert made.fold(jobs.total_of, jobs.add)[0] == (4950.0, 100)
     assert type(made._frame).__module__.startswith("modin.pandas")
-    assert made._frame.shape == (100, 2)
+    assert made._frame.shape == (100, 3)
     assert [found for _, found, _ in made.write_shards(PLANS, jobs.rows_of)] == [
         list(range(plan.start, plan.stop)) for plan in PLANS
     ]

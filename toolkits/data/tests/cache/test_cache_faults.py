@@ -235,7 +235,8 @@ def test_a_folder_of_another_user_is_told_and_nothing_is_left(tmp_path):
 def test_a_cache_that_another_user_keeps_closed_is_told_before_anything_is_built(closed):
     """In a folder for all, as /tmp is, nobody else may take it away: the new one would find no
     place once it was built."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are its user's alone
+    # Those of pytest and TMPDIR may be their user's alone.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         root, report = Path(folder, "caches"), Path(folder, "report")
         (build.ensure(root).folder / closed).chmod(0o600)
         root.chmod(0o1777)
