@@ -161,7 +161,7 @@ def rows(backend, folder):
             "blocks": blocks == [stop - start for start, stop in pairwise(edges)],
             "rows": [[index, each] for index, each, _ in shards],
             "names": all(
-                names == [f"name {int(row) % 7}" for row in each] for _, each, names in shards
+                names == [jobs.name_of(int(row)) for row in each] for _, each, names in shards
             ),
             "once": all(each == ["read"] for each in reads),
         }
