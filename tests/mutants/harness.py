@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from distcore_data.threads import processors
+
 HERE = Path(__file__).parent
 ROLES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("harness", "ranks"))
 """The modules of mutants."""
@@ -180,7 +182,7 @@ def whole(role: str, tried: Mutant) -> str:
 
 
 def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, str]:
-    """Run these tests of the mutants in a process of their own.
+    """Run these tests of the mutants in a process of their own, or one a processor.
 
     Returns:
         {"file::class::test": what it failed with, "" if it passed}; of a test with parameters, the
@@ -189,6 +191,8 @@ def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, 
     _write_distribution(folder)
     paths = [str(folder), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     words = ["-q", "--tb=short", "-p", "no:cacheprovider", "-c", "pytest.ini", "--junit-xml=found"]
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # else the others are at work already
+        words += ["-n", str(processors()), "--dist", "loadscope"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, *sorted(set(tests))],
         cwd=folder,

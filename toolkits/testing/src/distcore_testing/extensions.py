@@ -90,7 +90,11 @@ class ExtensionSuite:
         process, as they are."""
         outcome = self.run(tmp_path / "bare", [])
         plugins, folder, threads = Plugins(), outcome.model.parent, _undying()
-        with _warnings() as said, listening([self.reference(tmp_path)], plugins):
+        with (
+            _put_back(),
+            _warnings() as said,
+            listening([self.reference(tmp_path)], plugins),
+        ):
             for event, arguments in _events(folder):
                 given, before = copy.deepcopy(arguments), _process()
                 with _set_here() as names:
@@ -230,6 +234,22 @@ def _process() -> dict[str, Any]:
         ),
         "umask": _umask(),
     }
+
+
+@contextmanager
+def _put_back() -> Iterator[None]:
+    """Undo what an extension changes for good: it is its own fault, and not that of every test that
+    comes later."""
+    import torch
+
+    dtype, umask = torch.get_default_dtype(), _umask()
+    path, handlers = list(sys.path), list(logging.getLogger().handlers)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        os.umask(umask)
+        sys.path[:], logging.getLogger().handlers[:] = path, handlers
 
 
 def _umask() -> int:
