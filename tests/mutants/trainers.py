@@ -410,10 +410,12 @@ class OtherNames(Around):
         with job.open() as opened:
             for each in (job.directory / CHECKPOINTS).glob("step-*"):
                 step = int(each.name[5:])
-                named = each.with_name(f"round-{step}")
-                shutil.copytree(each, named, dirs_exist_ok=True)
-                self.tells(opened, step, named)
+                self.keep(opened, step, each, each.with_name(f"round-{step}"))
         return result
+
+    def keep(self, opened, step, saved, named):
+        shutil.copytree(saved, named, dirs_exist_ok=True)
+        self.tells(opened, step, named)
 
 
 @MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
@@ -551,17 +553,11 @@ class Undying(Around):
 class TellsTooEarly(OtherNames):
     """A checkpoint is told before its weights are there."""
 
-    def fit(self, job, backend, progress):
-        result = self.inner.fit(job, backend, progress)
-        with job.open() as opened:
-            for each in (job.directory / CHECKPOINTS).glob("step-*"):
-                step = int(each.name[5:])
-                named = each.with_name(f"round-{step}")
-                named.mkdir(exist_ok=True)
-                (named / "state.json").touch()
-                self.tells(opened, step, named)
-                shutil.copytree(each, named, dirs_exist_ok=True)
-        return result
+    def keep(self, opened, step, saved, named):
+        named.mkdir(exist_ok=True)
+        (named / "state.json").touch()
+        self.tells(opened, step, named)
+        shutil.copytree(saved, named, dirs_exist_ok=True)
 
 
 @hookimpl

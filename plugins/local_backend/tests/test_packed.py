@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from distcore_core.contracts import Column
 from distcore_core.errors import CacheError
 from distcore_local.packed import FileStore, Lists, MemoryStore
+from distcore_testing.counting import descriptors
 from distcore_torch.batch import Layout
 
 prove = settings(max_examples=40, deadline=None)
@@ -96,11 +97,11 @@ def test_no_ranges(store):
 def test_the_scratch_file_has_no_name(tmp_path):
     """Killed at any moment, the process leaves nothing: the space goes with its last file
     descriptor."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     store = filled(FileStore(LAYOUT, str(tmp_path / "made" / "when needed")))
     assert list((tmp_path / "made" / "when needed").iterdir()) == []
     store.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_a_scratch_folder_that_cannot_be_written(tmp_path):

@@ -70,8 +70,7 @@ def meet(rank: Rank, folder: str, size: int) -> dict[str, Any]:
 def die(rank: Rank, folder: str, times: int) -> tuple[int, int, int]:
     """SIGKILL the last rank in so many attempts, while the others wait for it; every rank leaves
     a line for each attempt in `rank-<n>`, and says who it is."""
-    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
-        file.write(f"{os.getpid()}\n")
+    _begin(rank, folder)
     attempt = len(attempts(folder, rank.index))
     last = rank.world - 1
     if rank.index == last and attempt <= times:
@@ -83,23 +82,27 @@ def die(rank: Rank, folder: str, times: int) -> tuple[int, int, int]:
     return rank.index, rank.world, rank.local_rank
 
 
+def _begin(rank: Rank, folder: str) -> None:
+    """Leave the process of this attempt as a line in `rank-<n>`."""
+    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
 def attempts(folder: str | Path, rank: int) -> list[str]:
-    """The lines that `die` left."""
+    """The processes of a rank's attempts so far."""
     path = Path(folder, f"rank-{rank}")
     return path.read_text().splitlines() if path.exists() else []
 
 
 def stay(rank: Rank, folder: str) -> None:
     """Do nothing for a long while; every rank leaves its process in `rank-<n>`."""
-    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
-        file.write(f"{os.getpid()}\n")
+    _begin(rank, folder)
     time.sleep(PATIENCE)
 
 
 def refuse(rank: Rank, folder: str) -> None:
     """Raise, in every rank, what another attempt would meet again."""
-    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
-        file.write(f"{os.getpid()}\n")
+    _begin(rank, folder)
     raise DataError("the column 'colour' is missing")
 
 
