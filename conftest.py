@@ -1,10 +1,17 @@
 """For every test of the workspace: the same examples of a property in every run, so that a change
 is judged by what it changed (`make faults` draws new ones), and no time limit for one, because a
-busy machine is no bug; ctrl-C as on a terminal; the logger as it was before; and `--part`."""
+busy machine is no bug; ctrl-C as on a terminal; the logger as it was before; another user; and
+`--part`."""
 
+import json
 import logging
+import os
 import signal
-from collections.abc import Iterator
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,3 +70,42 @@ def _set_back() -> None:
     LOGGER.handlers[:] = HANDLERS
     LOGGER.setLevel(LEVEL)
     LOGGER.propagate = PROPAGATE
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that any user may read: pytest's own, and TMPDIR, may be their user's alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def as_another_user() -> Callable[[Callable[[], Any]], Any]:
+    """`as_another_user(call)` is what call() returns, by way of JSON, where another user runs it:
+    whoever may do anything, as root may, is refused nothing. What it needs has to be imported by
+    then, for another user may not read the environment."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+
+    def run(call: Callable[[], Any]) -> Any:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+                os.setuid(65534)
+                told = json.dumps({"returned": call()})
+            except BaseException:  # noqa: BLE001 - it is told, and raised on the other side
+                told = json.dumps({"raised": traceback.format_exc()})
+            with os.fdopen(writing, "w") as file:
+                file.write(told)
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            found = json.load(file)
+        os.waitpid(child, 0)
+        assert "raised" not in found, found["raised"]
+        return found["returned"]
+
+    return run

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -234,31 +233,20 @@ def test_trials_are_ranked_by_their_search(tmp_path: Path, capsys: Any) -> None:
     assert "validation y accuracy" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_what_another_user_keeps_closed_hides_no_other_run(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, public_folder: Path, as_another_user, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Folders of pytest and TMPDIR may be their user's alone.
-    with tempfile.TemporaryDirectory(dir="/tmp") as shared:
-        for name in ("closed", "open", "part"):
-            shutil.copytree(folder / "results" / "experiment_second", Path(shared, name))
-        Path(shared).chmod(0o777)
-        Path(shared, "closed").chmod(0o700)
-        Path(shared, "part", "description.json").chmod(0o600)
-        assert [each.name for each in find_runs(shared)] == ["closed", "open", "part"]
-        child = os.fork()
-        if child == 0:
-            try:
-                os.setuid(65534)
-                found = [[each.name, each.state] for each in find_runs(shared)]
-                Path(shared, "told").write_text(json.dumps([found, caplog.messages]))
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        found, (closed, part) = json.loads(Path(shared, "told").read_text())
+    for name in ("closed", "open", "part"):
+        shutil.copytree(folder / "results" / "experiment_second", public_folder / name)
+    (public_folder / "closed").chmod(0o700)
+    (public_folder / "part" / "description.json").chmod(0o600)
+    assert [each.name for each in find_runs(public_folder)] == ["closed", "open", "part"]
+    found, (closed, part) = as_another_user(
+        lambda: [[[each.name, each.state] for each in find_runs(public_folder)], caplog.messages]
+    )
     assert found == [["open", "finished"], ["part", "finished"]]
-    assert closed == f"{shared}/closed may not be read by this user. It is left out."
-    assert part.startswith(f"{shared}/part/description.json may not be read by this user. ")
+    assert closed == f"{public_folder}/closed may not be read by this user. It is left out."
+    assert part.startswith(f"{public_folder}/part/description.json may not be read by this user. ")
 
 
 @pytest.mark.system
