@@ -76,6 +76,23 @@ def test_without_a_cache_splits_and_steps_are_expected_ones(folder):
     assert "about 420 train" in render(planned)
 
 
+@pytest.mark.parametrize("closed", [".", "manifest.json"])
+def test_a_cache_that_another_user_keeps_closed_is_told_as_by_the_run(
+    closed, public_folder, as_another_user
+):
+    """It was said to be damaged, or not there, and to be built."""
+    pa.csv.write_csv(data.table(), public_folder / "data.csv")
+    cache = distcore.preprocess(config(public_folder), str(public_folder / "data.csv"))
+    (cache.folder / closed).chmod(0o600)
+
+    def plan():
+        with pytest.raises(UserError) as caught:
+            distcore.plan(config(public_folder), str(public_folder / "data.csv"))
+        return str(caught.value)
+
+    assert f"this user may not read {cache.folder / closed} (permission" in as_another_user(plan)
+
+
 def test_a_damaged_cache_is_told(folder):
     cache = distcore.preprocess(config(folder), str(folder / "data.csv"))
     shard = next(cache.folder.glob("train/*.parquet"))

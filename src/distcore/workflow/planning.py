@@ -242,13 +242,15 @@ def _cached(session: Session, cache: Cache) -> tuple[str, Cached | None]:
     """("hit", what is there); ("miss", None); or ("damaged", None), which would be built again."""
     from distcore_data.cache import open_cache
     from distcore_data.cache.files import CacheFiles
+    from distcore_data.cache.local import refuse_closed
     from distcore_data.cache.opening import damage_of
 
     files = CacheFiles(cache.store(), f"{cache.key}/")
-    if not files.store.list(files.folder):
-        return "miss", None
-    if damage_of(files, cache.key) is not None:
-        return "damaged", None
+    there = bool(files.store.list(files.folder))
+    if not there or damage_of(files, cache.key) is not None:
+        if not cache.in_bucket:
+            refuse_closed(cache.folder)
+        return "damaged" if there else "miss", None
     try:
         with open_cache(cache, session.plugins) as reader:
             rows: dict[str, int | None] = {split: reader.rows(split) for split in SPLITS}

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -206,66 +205,59 @@ def test_a_cache_in_a_read_only_folder_is_a_hit(tmp_path, whole):
     assert (after, status, said) == (before, 0, "hit\n")
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0,
-    reason="only root can become another user; then no folder is out of its reach",
-)
-def test_a_folder_of_another_user_is_told_and_nothing_is_left(tmp_path):
-    (tmp_path / "theirs").mkdir(mode=0o755)
-    report = tmp_path / "report"
-    child = os.fork()
-    if child == 0:
-        file = report.open("w")
-        try:
-            os.setuid(65534)
-            build.ensure(tmp_path / "theirs" / "cache")
-        except UserError as error:
-            file.write(str(error))
-            file.close()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert "cannot be written" in report.read_text()
-    assert "permission denied" in report.read_text()
-    assert listing(tmp_path / "theirs") == []
+def refusal_of(call):
+    """What a UserError said; None if none was raised."""
+    try:
+        call()
+    except UserError as error:
+        return str(error)
+    return None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_of_another_user_is_told_and_nothing_is_left(public_folder, as_another_user):
+    refused = as_another_user(lambda: refusal_of(lambda: build.ensure(public_folder / "cache")))
+    assert "cannot be written" in refused
+    assert "permission denied" in refused
+    assert listing(public_folder) == []
+
+
 @pytest.mark.parametrize("closed", [".", "manifest.json", "train/00000.parquet"])
-def test_a_cache_that_another_user_keeps_closed_is_told_before_anything_is_built(closed):
+def test_a_cache_that_another_user_keeps_closed_is_told_before_anything_is_built(
+    closed, public_folder, as_another_user
+):
     """In a folder for all, as /tmp is, nobody else may take it away: the new one would find no
     place once it was built."""
-    # Those of pytest and TMPDIR may be their user's alone.
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        root, report = Path(folder, "caches"), Path(folder, "report")
-        (build.ensure(root).folder / closed).chmod(0o600)
-        root.chmod(0o1777)
-        root.parent.chmod(0o755)
-        before = listing(root)
-        child = os.fork()
-        if child == 0:
-            file = report.open("w")
-            try:
-                os.setuid(65534)
-                file.write("".join(entry.why for entry in list_caches(root)) + "\n")
-                build.ensure(root, build=lambda builder: file.write("built"))
-            except UserError as error:
-                file.write(str(error))
-            finally:
-                file.close()
-                os._exit(0)
-        os.waitpid(child, 0)
-        listed, refused = report.read_text().split("\n")
-        path = root / KEY / closed
-        assert f"this user may not read {path} (permission denied)" in refused
-        assert str(path) in listed
-        assert listing(root) == before
+    root, built = public_folder / "caches", []
+    (build.ensure(root).folder / closed).chmod(0o600)
+    root.chmod(0o1777)
+    assert [entry.state for entry in list_caches(root)] == ["whole"]
+    before = listing(root)
+
+    def look():
+        listed = [entry.why for entry in list_caches(root)]
+        return listed, refusal_of(lambda: build.ensure(root, build=built.append)), built
+
+    (listed,), refused, built = as_another_user(look)
+    path = root / KEY / closed
+    assert f"this user may not read {path} (permission denied)" in refused
+    assert str(path) in listed
+    assert built == []
+    assert listing(root) == before
 
 
 @pytest.mark.parametrize("place", ["/proc/distcore", "/dev/null", "/dev/null/cache"])
 def test_a_place_that_is_no_folder_is_told(place):
     with pytest.raises(DistcoreError, match=r"the cache .*backend\.cache_dir\.$"):
         build.ensure(place)
+
+
+@pytest.mark.parametrize("below", ["", "cache"])
+def test_a_link_that_leads_nowhere_is_told(tmp_path, below):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=rf"\(the link {link} leads nowhere\).*backend\.cache_dir"):
+        build.ensure(link / below)
+    assert os.listdir(tmp_path) == ["link"]
 
 
 def test_no_room_for_scratch_is_told_too(tmp_path):

@@ -52,6 +52,26 @@ def test_round_trip_keeps_every_bit(tmp_path):
     same(found.tensors, TENSORS)
 
 
+@pytest.mark.parametrize("name", [".", "manifest.json", "state.json", "tensors.safetensors"])
+def test_one_that_another_user_keeps_closed_is_told_and_not_passed_over(
+    name, public_folder, as_another_user
+):
+    """Training on from the one before would remove it."""
+    save_three(public_folder)
+    closed = public_folder / "step-00000030" / name
+    assert checkpoint.load_newest(public_folder).step == 30
+    closed.chmod(0o600)
+
+    def load_newest():
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.load_newest(public_folder)
+        return str(caught.value)
+
+    said = as_another_user(load_newest)
+    assert said.startswith(f"The checkpoint file {closed if name != '.' else closed / 'manifest'}")
+    assert "cannot be read (permission denied)" in said
+
+
 def test_tensor_file_is_what_safetensors_writes(tmp_path):
     from safetensors.torch import save_file
 

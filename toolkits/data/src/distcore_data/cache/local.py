@@ -66,16 +66,21 @@ def build_here(
         if found is None:
             return False
         if folder.exists():
-            # It may be whole, and a new one could not always take the place of somebody else's.
-            if (closed := closed_part(folder)) is not None:
-                raise UserError(
-                    f"The cache {folder} is there, and this user may not read {closed} (permission "
-                    f"denied). Nothing was changed. Make the cache readable, or {ADVICE}."
-                )
+            refuse_closed(folder)
             log.warning("%s It is built again now.", found.removesuffix(REBUILD).strip())
         _sweep(directory, key)
         _build(folder, format, build, plugins)
     return True
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raise UserError if a cache that cannot be used is there and this user may not read all of it:
+    it may be whole, and a new one could not always take the place of somebody else's."""
+    if folder.exists() and (closed := closed_part(folder)) is not None:
+        raise UserError(
+            f"The cache {folder} is there, and this user may not read {closed} (permission "
+            f"denied). Nothing was changed. Make the cache readable, or {ADVICE}."
+        )
 
 
 def closed_part(folder: Path) -> Path | None:

@@ -126,7 +126,7 @@ def load_newest(
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
     flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none,
-    or none is whole.
+    none is whole, or a newer one is not this user's to read.
     """
     found = list_checkpoints(directory)
     if not found:
@@ -140,6 +140,8 @@ def load_newest(
             if why := flaw(found_here):
                 raise _damaged(path / TENSORS, why)
         except CheckpointError as error:
+            if isinstance(error.__cause__, PermissionError):  # training on would remove it
+                raise
             log.warning("%s", error)
         else:
             return found_here
@@ -185,7 +187,8 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
 
 
 def load(path: Path) -> Checkpoint:
-    """One checkpoint. Raises CheckpointError naming the file that is missing, cut or changed."""
+    """One checkpoint. Raises CheckpointError naming the file that is missing, cut, changed, or not
+    this user's to read."""
     try:
         manifest = unsealed(read_bounded(path / MANIFEST))
         step, files, version = manifest["step"], manifest["files"], manifest["version"]
@@ -193,7 +196,7 @@ def load(path: Path) -> Checkpoint:
             name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path / MANIFEST, f"{type(error).__name__}: {error}") from error
+        raise _unread(path / MANIFEST, error) from error
     if version != VERSION:
         raise _damaged(path / MANIFEST, f"version {version!r} instead of {VERSION}")
     if step != _step(path):
@@ -202,7 +205,7 @@ def load(path: Path) -> Checkpoint:
         try:
             found = digest_file(path / name)
         except OSError as error:
-            raise _damaged(path / name, str(error)) from error
+            raise _unread(path / name, error) from error
         if found.bytes != wanted[0]:
             raise _damaged(path / name, f"{found.bytes} bytes instead of {wanted[0]}")
         if found.sha256 != wanted[1]:
@@ -212,12 +215,21 @@ def load(path: Path) -> Checkpoint:
     try:
         tensors = read_tensors(path / TENSORS)
     except (SafetensorError, OSError) as error:
-        raise _damaged(path / TENSORS, f"{type(error).__name__}: {error}") from error
+        raise _unread(path / TENSORS, error) from error
     try:
         state = parse_json(read_bounded(path / STATE, MOST), most_bytes=MOST, finite=False)
     except (OSError, ValueError) as error:
-        raise _damaged(path / STATE, f"{type(error).__name__}: {error}") from error
+        raise _unread(path / STATE, error) from error
     return Checkpoint(path, step, tensors, state)
+
+
+def _unread(path: Path, error: Exception) -> CheckpointError:
+    if isinstance(error, PermissionError):
+        return CheckpointError(
+            f"The checkpoint file {path} cannot be read ({error.strerror.lower()}). Nothing was "
+            "changed. Change the permissions there, or use a copy of your own."
+        )
+    return _damaged(path, f"{type(error).__name__}: {error}")
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
