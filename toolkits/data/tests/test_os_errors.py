@@ -105,6 +105,7 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     said = in_words(OSError(errno.EBUSY, "busy", "/a/b"))
     assert said.startswith("/a/b: the system refused (device or resource busy). What was saved ")
     assert in_words(OSError(errno.EIO, "no file is known")).startswith("the system refused (input/")
+    assert "free" not in in_words(OSError(errno.ENOSPC, "no file is known"))
     assert "look at that disk" in said
     assert "change the permissions" in in_words(PermissionError(errno.EACCES, "no", "/a/b"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""

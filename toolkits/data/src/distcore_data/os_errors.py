@@ -75,7 +75,10 @@ def storage_error(
             "Nothing that was there before was changed, and what was begun was removed. Make room, "
             f"or {advice}."
         )
-    if error.errno in REFUSED:
+    leads_nowhere = error.errno == errno.EEXIST and not os.path.exists(folder)
+    if leads_nowhere:
+        reason = f"the link {os.fspath(error.filename or folder)} leads nowhere"
+    if error.errno in REFUSED or leads_nowhere:
         return UserError(
             f"{os.fspath(folder)} cannot be written, so there is no place for {what} "
             f"({reason.lower()}). Nothing was changed. Make it writable, or {advice}."
@@ -113,7 +116,8 @@ def in_words(error: BaseException) -> str:
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return ""
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-    free = room(error.filename or ".") if error.errno in FULL else ""
+    # What a write says names no file, and it may be the disk of anything, as of `> output`.
+    free = room(error.filename) if error.errno in FULL and error.filename is not None else ""
     look = "look at that disk"
     if isinstance(error, PermissionError):
         look = "change the permissions there, or use a copy of your own"
