@@ -134,11 +134,10 @@ def test_a_dropped_row_is_not_counted() -> None:
     assert fitted(feature("output"), ["yes", "no", None])["counts"] == [1, 1]
 
 
-def test_a_value_never_seen_is_missing_for_an_input_and_an_error_for_an_output() -> None:
-    made = feature()
-    metadata = fitted(made, ["human", "bot"])
-    assert made.encode(column(["cat", "human"]), metadata).to_pylist() == [0, 0]
-    made = feature("output")
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_a_value_never_seen_is_an_error(role) -> None:
+    """Another spelling of an input (`Human`) was false in every row, in silence."""
+    made = feature(role)
     metadata = fitted(made, ["human", "bot"])
     with pytest.raises(DataError, match="'b': 'cat' is neither of the two values"):
         made.encode(column(["human", "cat"]), metadata)

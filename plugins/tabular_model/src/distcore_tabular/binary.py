@@ -82,18 +82,12 @@ class BinaryFeature(TabularFeature):
         return Column(name=self.name, dtype="float32")
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
-        """0 or 1: float32 [n]. A value that means neither is filled like a missing one; in an
-        output, a DataError."""
+        """0 or 1: float32 [n]. Raises DataError for a value that means neither: filled like a
+        missing one, the model would answer as if the row had said false."""
         values = as_dictionary(values)
         labels = clean(values.dictionary).to_pylist()
         meanings = [None if label is None else meaning(label, metadata) for label in labels]
-        foreign = [
-            label
-            for label, code in zip(labels, meanings, strict=True)
-            if code is None and label is not None
-        ]
-        if foreign and self.role == "output":
-            self._refuse(values, meanings, labels, metadata)
+        self._refuse_others(values, meanings, labels, metadata)
         table = [metadata["fill"] if code is None else code for code in meanings]
         return gather(values, np.array([*table, metadata["fill"]], np.float32))
 
@@ -162,7 +156,7 @@ class BinaryFeature(TabularFeature):
             return code
         return int(self.missing == "fill_with_true")
 
-    def _refuse(
+    def _refuse_others(
         self,
         values: pa.DictionaryArray,
         meanings: list[int | None],
@@ -174,6 +168,8 @@ class BinaryFeature(TabularFeature):
         strange = [
             code is None and label is not None for code, label in zip(meanings, labels, strict=True)
         ]
+        if not any(strange):
+            return
         rows = np.flatnonzero(plain(gather(values, np.array([*strange, False], np.int8))))
         if len(rows):
             known = " and ".join(map(repr, metadata["bool2str"]))
