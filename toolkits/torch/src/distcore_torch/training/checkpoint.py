@@ -226,8 +226,8 @@ def load(path: Path) -> Checkpoint:
 def _unread(path: Path, error: Exception) -> CheckpointError:
     if isinstance(error, PermissionError):
         return CheckpointError(
-            f"The checkpoint file {path} cannot be read ({error.strerror.lower()}). Nothing was "
-            "changed. Change the permissions there, or use a copy of your own."
+            f"The checkpoint file {path} cannot be read ({str(error.strerror).lower()}). Nothing "
+            "was changed. Change the permissions there, or use a copy of your own."
         )
     return _damaged(path, f"{type(error).__name__}: {error}")
 
