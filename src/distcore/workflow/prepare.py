@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distcore_core.registry.index import Encoder
     from distcore_data.cache import Cache, CacheBuilder
     from distcore_data.cache.manifest import Manifest
+    from distcore_data.encoding.sampling import Sampling
 
 
 def prepare(session: Session, data: Data, check: Callable[[str], None] | None = None) -> Cache:
@@ -122,16 +123,13 @@ def fill(
     """Fit, encode and write everything through the builder; returns the rows of each split."""
     from distcore_data.encoding.fit import fit_and_encode
 
-    config = session.config
     fitted = fit_and_encode(
         source,
         session.make(PROCESSOR),
         session.features,
         splitter,
         builder,
-        seed=config.random_seed,
-        sample_ratio=config.preprocessing.sample_ratio,
-        sample_size=config.preprocessing.sample_size,
+        sampling=_sampling_of(session),
         dataset=", ".join(data.names().values()),
         progress=session.progress,
     )
@@ -155,7 +153,6 @@ def fill_again(
     should be."""
     from distcore_data.encoding.fit import encode_again
 
-    config = session.config
     encode_again(
         source,
         session.make(PROCESSOR),
@@ -164,13 +161,18 @@ def fill_again(
         builder,
         manifest.metadata,
         shards,
-        seed=config.random_seed,
-        sample_ratio=config.preprocessing.sample_ratio,
-        sample_size=config.preprocessing.sample_size,
+        sampling=_sampling_of(session),
         progress=session.progress,
     )
     source.check_unchanged()
     session.progress.end()
+
+
+def _sampling_of(session: Session) -> Sampling:
+    from distcore_data.encoding.sampling import Sampling
+
+    asked = session.config.preprocessing
+    return Sampling(session.config.random_seed, asked.sample_ratio, asked.sample_size)
 
 
 def announce(session: Session, cache: Cache, seconds: float, rows: dict[Split, int]) -> None:

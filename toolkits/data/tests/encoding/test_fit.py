@@ -26,6 +26,7 @@ from distcore_data.cache.manifest import encode_metadata, parse_metadata
 from distcore_data.dataset import JoinedSource
 from distcore_data.encoding import shards
 from distcore_data.encoding.fit import fit_and_encode, plan_shards
+from distcore_data.encoding.sampling import Sampling
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.stream import encode_stream
 from distcore_data.features import Features
@@ -130,7 +131,7 @@ def build(folder, source, specifications=USUAL, split=None, threads=2, splitter=
     processor = PLUGINS.make(PROCESSOR, "local", {"parallelism": threads})
     folder.mkdir()
     builder = CacheBuilder(folder, "key", PARQUET, PLUGINS)
-    fitted = fit_and_encode(source, processor, features, splitter, builder, seed=42, **options)
+    fitted = fit_and_encode(source, processor, features, splitter, builder, **options)
     assert not list(builder.scratch.iterdir())
     builder.finish(
         fitted.columns.values(),
@@ -276,13 +277,13 @@ def test_neighbours_fill_across_shards_and_statistics_are_of_the_filled_column(t
 
 def test_a_sample_is_the_same_rows_for_any_partitions_and_alone_is_fitted(table, tmp_path):
     raw = Features._make(USUAL, PLUGINS).raw()
-    one, reader = build(tmp_path / "one", table, sample_ratio=0.25)
-    build(tmp_path / "two", Cut(table, raw, [100, 2000]), sample_ratio=0.25)
+    one, reader = build(tmp_path / "one", table, sampling=Sampling(42, ratio=0.25))
+    build(tmp_path / "two", Cut(table, raw, [100, 2000]), sampling=Sampling(42, ratio=0.25))
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     numbers = np.concatenate([reader.row_numbers(split) for split in SPLITS])
     assert 600 < len(numbers) < 900
     assert sum(one.metadata["colour"]["counts"]) == len(numbers)
-    sized, _ = build(tmp_path / "three", table, sample_size=750)
+    sized, _ = build(tmp_path / "three", table, sampling=Sampling(42, size=750))
     assert sized.rows == one.rows
 
 

@@ -9,25 +9,23 @@ processor runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, Source, Split
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import of_column
 from distcore_data.cache.manifest import SHARD_ROWS
 from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, neighbours, strategy
+from distcore_data.encoding.sampling import EVERY_ROW, Sampling
 from distcore_data.encoding.shards import (
     BlockStatistics,
     Bound,
     Recipe,
-    Sample,
     ShardStatistics,
     ShardSurvey,
     ShardWriter,
@@ -66,26 +64,21 @@ def fit_and_encode(
     splitter: Splitter,
     builder: CacheBuilder,
     *,
-    seed: int = 0,
-    sample_ratio: float = 1.0,
-    sample_size: int | None = None,
+    sampling: Sampling = EVERY_ROW,
     dataset: str = "",
     progress: Progress | None = None,
 ) -> Fitted:
     """Read the source once, fit every feature, and write every shard through the builder (which the
     caller finishes).
 
-    sample_ratio, sample_size: use a random part of the rows; of about that proportion, or that many
-        rows.
-    dataset: how messages call the data. Raises DataError or UserError for rows that cannot be read,
-        fitted or split.
+    sampling: which rows to use. dataset: how messages call the data. Raises DataError or UserError
+        for rows that cannot be read, fitted or split.
     """
     bound = _bound(features)
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
-        sampled = sample_ratio < 1.0 or sample_size is not None
-        waits = [sampled or strategy(each.feature) in FILLS for each in bound]
+        waits = [not sampling.takes_all or strategy(each.feature) in FILLS for each in bound]
         early = [each for each, wait in zip(bound, waits, strict=True) if not wait]
         late = [each for each, wait in zip(bound, waits, strict=True) if wait]
         states, block_rows = processor.fold(
@@ -96,10 +89,9 @@ def fit_and_encode(
             raise DataError(
                 f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row."
             )
-        sample = _sample(seed, sample_ratio, sample_size, total)
-        option = _sample_option(sample_ratio, sample_size)
-        _refuse_none(sample, option, total, dataset)
-        hint = partial(_sample_hint, sample, option, total)
+        sample = sampling.of(total)
+        sampling.refuse_none(sample, total, dataset)
+        hint = partial(sampling.hint, sample, total)
         splitter.place(block_rows)
         plans = plan_shards(total)
         recipe = Recipe(tuple(bound), sample)
@@ -139,9 +131,7 @@ def encode_again(
     metadata: Mapping[str, JSON],
     shards: Collection[int],
     *,
-    seed: int,
-    sample_ratio: float,
-    sample_size: int | None,
+    sampling: Sampling,
     progress: Progress,
 ) -> None:
     """Read the source once, and write the shards of these numbers again, with the metadata that was
@@ -158,7 +148,7 @@ def encode_again(
         )
         total = sum(block_rows)
         splitter.place(block_rows)
-        recipe = Recipe(tuple(bound), _sample(seed, sample_ratio, sample_size, total))
+        recipe = Recipe(tuple(bound), sampling.of(total))
         plans = plan_shards(total)
         around, carries = _survey(processor, plans, recipe, splitter)
         again = [plan for plan in plans if plan.index in shards]
@@ -191,53 +181,6 @@ def _bound(features: Features) -> list[Bound]:
 def _tell(progress: Progress | None, stage: str, total: int | None) -> None:
     if progress is not None:
         progress.begin(stage, total)
-
-
-def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | None:
-    if size is not None:
-        if size >= total:
-            log.warning(
-                "sample_size %d is not below the %d rows of the dataset; every row is used.",
-                size,
-                total,
-            )
-        else:
-            ratio = min(ratio, size / total)
-    return None if ratio >= 1.0 else Sample(seed, ratio)
-
-
-def _sample_option(ratio: float, size: int | None) -> str:
-    """As the config has it."""
-    name, value = ("sample_ratio", ratio) if size is None else ("sample_size", size)
-    return f"preprocessing.{name}: {value}"
-
-
-def _refuse_none(sample: Sample | None, option: str, total: int, dataset: str) -> None:
-    """Raise UserError for a sample of no row: as a column without values it would be told of the
-    first feature, which is not to blame."""
-    if sample is None or any(_picked(sample, total)):
-        return
-    raise UserError(
-        f"{option} takes none of the {total} rows of {dataset or 'the dataset'}, which are drawn "
-        "one by one. Raise it, or give more rows."
-    )
-
-
-def _picked(sample: Sample, total: int) -> Iterator[int]:
-    """How many rows the sample has of each million."""
-    for first in range(0, total, 1 << 20):
-        yield int(sample.mask(np.arange(first, min(first + (1 << 20), total))).sum())
-
-
-def _sample_hint(sample: Sample | None, option: str, total: int) -> str:
-    """What an error about the rows says of the sample that they are; "" if they are all rows."""
-    if sample is None:
-        return ""
-    taken = sum(_picked(sample, total))
-    return (
-        f" {option} takes {taken} of the {total} rows: if these are too few, raise it or leave it "
-        "out."
-    )
 
 
 def _survey(

@@ -23,7 +23,6 @@ from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Spl
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
 from distcore_data.blame import bad_row, blame_row, of_column
-from distcore_data.encoding.hashing import chosen, key_of
 from distcore_data.encoding.missing import (
     DROP,
     FILLS,
@@ -35,6 +34,7 @@ from distcore_data.encoding.missing import (
     joined,
     strategy,
 )
+from distcore_data.encoding.sampling import Sample
 from distcore_data.encoding.splitter import Rows, Splitter
 from distcore_data.threads import spread
 
@@ -52,17 +52,6 @@ class Bound:
 
     feature: Feature
     column: str
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A random part of the rows, by row number."""
-
-    seed: int
-    ratio: float
-
-    def mask(self, rows: np.ndarray) -> np.ndarray:
-        return chosen(key_of(self.seed, "sample"), rows, self.ratio)
 
 
 @dataclass(frozen=True)
