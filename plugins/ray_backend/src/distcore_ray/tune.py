@@ -14,7 +14,7 @@ from distcore_core.contracts import JSON, Backend, SearchJob
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
-from distcore_ray.tune_trial import claim
+from distcore_ray.tune_trial import chosen
 from distcore_search.records import ENDED, TRIALS, begin_record, end_record, read_record
 
 if TYPE_CHECKING:
@@ -158,12 +158,7 @@ class _Run:
     def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
         stopped, or it died."""
-        raw = self._raw(config)
-        name = (
-            f"{config['number']:04d}"
-            if "number" in config
-            else claim(self.job.directory / TRIALS, raw, self.settled)
-        )
+        name, raw = chosen(self.job, config)
         if name in self.settled:
             return
         folder = self.job.work.folder(name)
@@ -171,11 +166,6 @@ class _Run:
         end_record(folder, "stopped" if failed is None else "failed", self.objective, failed)
         self.settled.add(name)
         self.told(name)
-
-    def _raw(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.job.variants is not None:
-            return self.job.variants[config["number"]]
-        return {name: config[name] for name in self.job.axes}
 
     def _conclude(self, out_of_time: bool) -> None:
         """Trials that Tune left: stopped with the time, else it was a ctrl-C."""
@@ -189,7 +179,7 @@ class _Run:
             for name in (each for each in left if read_record(self.job.work.folder(each))):
                 end_record(self.job.work.folder(name), "stopped", self.objective)
                 self.told(name)
-        elif left or self._numbers():
+        elif self._numbers():
             raise KeyboardInterrupt
 
 

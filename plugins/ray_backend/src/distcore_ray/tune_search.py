@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,12 @@ def algorithm(job: SearchJob) -> str:
 
 
 def _space(job: SearchJob) -> dict[str, Any]:
-    return {name: _domain(axis) for name, axis in job.axes.items()}
+    return _by_position(job, {name: _domain(axis) for name, axis in job.axes.items()})
+
+
+def _by_position(job: SearchJob, values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"0": the first parameter's value, …}: Tune takes names with a / for paths."""
+    return {str(at): values[name] for at, name in enumerate(job.axes)}
 
 
 def _domain(axis: Axis) -> Any:
@@ -66,17 +72,45 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
         ),
     ]
     kind, seed = optuna_search(), (job.seed + len(begun)) % (1 << 32)
-    search = kind(
+    names = Names(begun)
+
+    class Named(kind):  # type: ignore[valid-type,misc]
+        """Gives each trial its name as it is chosen: two that have the same values are two."""
+
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            found = super().suggest(trial_id)
+            raw = {name: found[str(at)] for at, name in enumerate(job.axes)}
+            return {"name": names.of(raw), "raw": raw}
+
+    search = Named(
         space=kind.convert_search_space(_space(job)),
         seed=seed,
         metric="score",
         mode="max" if job.goal == "maximize" else "min",
-        points_to_evaluate=points or None,
+        points_to_evaluate=[_by_position(job, each) for each in points] or None,
     )
     for each in begun:
         if each["state"] in ENDED and each.get("score") is not None:
-            search.add_evaluated_point(dict(each["raw"]), each["score"])
+            search.add_evaluated_point(_by_position(job, each["raw"]), each["score"])
     return search
+
+
+class Names:
+    """What names trials as they are chosen: one that was begun before keeps its name, another one
+    gets the next number that is free. Pickles, as Tune asks of what a searcher holds."""
+
+    def __init__(self, begun: list[Mapping[str, Any]]) -> None:
+        self.going_on = [each for each in begun if each["state"] not in ENDED]
+        self.taken = {each["name"] for each in begun}
+
+    def of(self, raw: Mapping[str, Any]) -> str:
+        for each in self.going_on:
+            if each["raw"] == raw:
+                self.going_on.remove(each)
+                return str(each["name"])
+        name = next(name for n in itertools.count() if (name := f"{n:04d}") not in self.taken)
+        self.taken.add(name)
+        return name
 
 
 def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SearchJob
-from distcore_search.records import ROUNDS, TRIALS, read_record
+from distcore_search.records import ROUNDS, read_record
 from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
     from ray import tune
 
     place.enter()
-    if job.variants is not None:
-        raw: Mapping[str, Any] = job.variants[config["number"]]
-        name = f"{config['number']:04d}"
-    else:
-        raw = {axis: config[axis] for axis in job.axes}
-        name = claim(job.directory / TRIALS, raw)
+    name, raw = chosen(job, config)
     folder = job.work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / LOG)
@@ -69,24 +64,11 @@ def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseExc
         failed.append(error)
 
 
-def claim(folder: Path, raw: Mapping[str, Any], but: Collection[str] = ()) -> str:
-    """The name of a trial whose parameters were only now chosen: of one that has them, else the
-    next number.
-
-    but: names that cannot be it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in sorted(folder.iterdir()):
-        record = read_record(each)
-        if record and each.name not in but and record["raw"] == dict(raw):
-            return each.name
-    number = 0
-    while True:
-        try:
-            (folder / f"{number:04d}").mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return f"{number:04d}"
+def chosen(job: SearchJob, config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The name and the raw parameters of the trial that Tune has this config of."""
+    if job.variants is not None:
+        return f"{config['number']:04d}", job.variants[config["number"]]
+    return config["name"], config["raw"]
 
 
 def _log_to(path: Path) -> None:

@@ -1,0 +1,42 @@
+"""The names that trials get as Tune's Optuna chooses them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from distcore_core.contracts import Axis
+from distcore_ray.tune_search import searcher
+from distcore_testing import ExecutorSuite
+
+NAME = "trainer.epochs"
+
+
+def asked(count, begun=(), name=NAME):
+    """(name, value) of the trials that are chosen: one of two values each."""
+    job = ExecutorSuite().job(Path("unused"), None, trials=count)
+    job = replace(job, axes={name: Axis(kind="choice", low=0, high=1)})
+    search = searcher(job, list(begun))
+    found = [search.suggest(str(number)) for number in range(count)]
+    return [(each["name"], each["raw"][name]) for each in found]
+
+
+def test_trials_that_happen_to_have_the_same_values_are_trials_of_their_own():
+    found = asked(8)
+    assert [name for name, _ in found] == [f"{number:04d}" for number in range(8)]
+    assert {value for _, value in found} == {0, 1}
+
+
+def test_one_that_was_begun_keeps_its_name_and_one_that_ended_is_not_gone_on_with():
+    begun = [
+        {"name": "0000", "raw": {NAME: 1}, "state": "finished", "score": 0.5},
+        {"name": "0001", "raw": {NAME: 1}, "state": "running"},
+        {"name": "0002", "raw": {NAME: 1}, "state": "running"},
+    ]
+    found = asked(6, begun)
+    assert found[:2] == [("0001", 1), ("0002", 1)]
+    assert [name for name, _ in found[2:]] == ["0003", "0004", "0005", "0006"]
+
+
+def test_a_name_may_have_a_slash():
+    assert len(asked(3, name="km/h.encoder.type")) == 3
+    begun = [{"name": "0000", "raw": {"km/h": 1}, "state": "finished", "score": 0.5}]
+    assert asked(2, begun, name="km/h")[0][0] == "0001"
