@@ -259,6 +259,20 @@ def test_a_search_over_the_loss_has_one_cache(place):
     assert len(caches(place)) == 1
 
 
+def test_a_random_seed_that_is_searched_is_each_trials_own(place):
+    """Beside one on the command line, which chooses what else is drawn."""
+    seeds = SECTION[: SECTION.index("    trainer.learning_rate")] + (
+        "    random_seed: {space: grid_search, values: [1, 2]}\n  executor: {type: local}\n"
+    )
+    with_section(place, seeds)
+    good(place, "--random_seed", 7)
+    found = results(place)
+    assert {each["parameters"]["random_seed"] for each in found} == {1, 2}
+    for each in found:
+        described = json.loads((folder(place) / each["directory"] / "description.json").read_text())
+        assert described["config"]["random_seed"] == each["parameters"]["random_seed"]
+
+
 def test_bad_trials_are_told_and_the_others_go_on(place):
     """A trial whose loss is not finite fails; the search is well."""
     section = SECTION.replace(
@@ -274,6 +288,8 @@ def test_bad_trials_are_told_and_the_others_go_on(place):
     assert states[0.01]["state"] == "finished"
     assert states[1e30]["state"] == "failed"
     assert "loss" in states[1e30]["error"]
+    record = json.loads((folder(place) / states[1e30]["directory"] / "trial.json").read_text())
+    assert record["score"] is None  # as in the record of any other end
     assert "failed" in done.out
     assert "Traceback" not in done.err
 
@@ -332,7 +348,7 @@ def test_a_search_whose_time_ends_before_any_score_fails(place):
 def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path):
     trials = [
         {"state": "stopped", "score": None},
-        {"state": "failed", "score": None, "error": "Diverged: The loss is NaN."},
+        {"state": "failed", "error": "Diverged: The loss is NaN."},  # as of older versions
     ]
     said = "has a score: 1 failed, the first with: Diverged: The loss is NaN. Each other one was"
     with pytest.raises(TrainingError, match=said):
@@ -351,6 +367,16 @@ def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path
         (("type: local", "type: locl"), 15, "Did you mean 'local'"),
         (("num_samples: 3", "num_sampels: 3"), 15, "did you mean 'num_samples'"),
         (("num_samples: 3", "num_samples: 0"), 15, "num_samples: should be greater"),
+        (
+            (
+                "categories: [8, 16]}",
+                "categories: [8, 16]}\n"
+                "    combiner.num_fc_layers: {space: int, lower: 1, upper: 3}\n"
+                "  search_alg: {type: optuna, points_to_evaluate: [{combiner.num_fc_layers: 1.5}]}",
+            ),
+            16,
+            "is none of its values; the nearest is 2, not 1.5",
+        ),
         (
             ("num_samples: 3", "num_samples: 3, scheduler: {type: pbt}"),
             15,

@@ -4,6 +4,7 @@ told of each trial."""
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,11 +53,9 @@ class Search:
         session: Session,
         data: Data,
         skip: Any,
-        seed: int | None,
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)
-        self.seed = seed
         self.configs = check_candidates(section, session.plugins, session.backend_name)
         self._check_room()
         self.executor, self.options = executor_of(section, session)
@@ -95,19 +94,19 @@ class Search:
         session, section = self.session, self.section
         session.directory = directory
         work = TrialWork(
-            config=section.values,
+            # Not beside the config, where it would win over a random_seed that is searched.
+            config={**section.values, "random_seed": session.config.random_seed},
             parameters=dict(section.written["parameters"]),
             objective=self.objective,
             data=self.data,
             directory=directory,
             backend=session.backend_name,  # a trial's process may detect another one
-            random_seed=self.seed,
             skip=frozenset(self.skip),
         )
         job = self._job(work, resume)
         planned = self.executor.plan(job, session.backend)
         self._take_first()
-        mine = self._described(work)
+        mine = self._described()
 
         def note_key(key: str) -> None:
             mine["cache"] = key
@@ -198,6 +197,12 @@ class Search:
                     raw[name] = spaces[name].raw(value)
                 except ValueError as error:
                     raise self.section.refuse(path, str(error)) from error
+                tried = spaces[name].value(raw[name])
+                if tried != value and not math.isclose(
+                    tried, value, rel_tol=1e-6, abs_tol=1e-12
+                ):  # a normal's quantile has not every bit of it
+                    message = f"is none of its values; the nearest is {tried!r}, not {value!r}"
+                    raise self.section.refuse(path, message)
             points.append(raw)
         return tuple(points)
 
@@ -224,11 +229,11 @@ class Search:
             log.info("The cache stays until the search is over, for every trial reads it.")
         return cache
 
-    def _described(self, work: TrialWork) -> JSON:
+    def _described(self) -> JSON:
         """What this search is, but for `cache`: the key of the one that all trials read, or of the
         first config's that could be tried."""
         return {
-            "config": {**without_credentials(work.config), SECTION: self.section.written},
+            "config": {**without_credentials(self.section.values), SECTION: self.section.written},
             "data": self.data.names(),
             "cache": None,
             "random_seed": self.session.config.random_seed,
@@ -370,7 +375,7 @@ def _raise_without_scores(outcome: SearchOutcome) -> None:
             f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
             f"See {outcome.directory}; {advice}."
         )
-    if all(each["score"] is None for each in outcome.trials):
+    if all(each.get("score") is None for each in outcome.trials):
         others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""
         which = "Each other one" if failed else "each"
         raise TrainingError(

@@ -94,7 +94,7 @@ def hyperopt(
                 own=own_extensions(skip),
             )
         )
-        search = Search(section, session, data, skip, random_seed)
+        search = Search(section, session, data, skip)
         directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))
         found = search.run(directory.absolute(), going_on is not None, shown=directory)
         if found.model is None:

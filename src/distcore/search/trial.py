@@ -62,7 +62,6 @@ class TrialWork(SearchWork):
     data: Data
     cache: Cache | None = None
     backend: str | None = None
-    random_seed: int | None = None
     skip: frozenset[str] = frozenset()
 
 
@@ -84,7 +83,7 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
             record |= {"state": "finished", **found}
         except Exception as error:  # noqa: BLE001 - any failure is this trial's alone
             log.error("Trial %s failed:\n%s", name, traceback.format_exc())
-            record |= {"state": "failed", "error": one_line(error)}
+            record |= {"state": "failed", "score": None, "error": one_line(error)}
             if is_of_the_system(error):
                 record["by_the_system"] = True
         record["seconds"] = round(before + time.monotonic() - started, 3)
@@ -117,9 +116,7 @@ def fit_trial(
         *(config.get("extensions") or []),
         {"type": "rounds", "path": str(folder / ROUNDS)},
     ]
-    with open_session(
-        "train", config, backend=work.backend, random_seed=work.random_seed
-    ) as session:
+    with open_session("train", config, backend=work.backend) as session:
         session.directory = folder
         cache = work.cache or _prepared(session, work.data)
         session.started()
