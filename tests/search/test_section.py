@@ -55,7 +55,8 @@ def test_everything_that_ludwig_names_can_be_searched():
     assert configs[0].trainer.batch_size == 32
     assert section.options.executor.type is None
     rates = {config.trainer.learning_rate for config in configs}
-    assert rates == {0.0001, 0.1}
+    assert {0.0001, 0.1} < rates
+    assert all(0.0001 <= rate <= 0.1 for rate in rates)
     layers = {config.model.options["combiner"].get("num_fc_layers") for config in configs}
     assert layers == {1, 3}
 
@@ -72,8 +73,25 @@ def test_the_whole_config_is_a_parameter_too():
 
 
 @pytest.mark.parametrize(
+    "names", [["combiner.dropout", "combiner"], ["combiner", "combiner.dropout"]]
+)
+def test_an_option_wins_over_its_section_whichever_is_named_first(names):
+    """So what a trial shows for the option is what it was trained with."""
+    values = {"combiner.dropout": 0.5, "combiner": {"type": "concat", "dropout": 0.1}}
+    for name, value in ((".", {"combiner": {"dropout": 0.2}}), ("combiner", values["combiner"])):
+        parameters = {each: values[each] for each in names} | {name: value}
+        made = substitute({"combiner": {"type": "sequence"}}, parameters)
+        assert made["combiner"] == {"type": "concat", "dropout": 0.5}
+
+
+@pytest.mark.parametrize(
     ("section", "line", "words"),
     [
+        (
+            "parameters: {trainer.batch_size: {space: uniform, lower: 8, upper: 64}}",
+            11,
+            "cannot be tried: trainer.batch_size: should be a valid integer",
+        ),
         (
             "parameters: {trainer.learning_rat: {space: uniform, lower: 0.1, upper: 0.2}}",
             11,

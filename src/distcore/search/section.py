@@ -169,13 +169,13 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
 
 
 def candidates(section: Section) -> Iterator[Candidate]:
-    """The first of all extremes, then those that differ from it in one parameter, then (of a
-    few) all combinations."""
+    """The first of all extremes, then those that differ from it in one parameter (and values
+    between two bounds), then (of a few) all combinations."""
     first = section.first()
     yield Candidate(first)
     extremes = {name: space.extremes() for name, space in section.spaces.items()}
     for name, found in extremes.items():
-        for where, value in found[1:]:
+        for where, value in [*found[1:], *section.spaces[name].between()]:
             yield Candidate({**first, name: value}, name, where)
     count = 1
     for found in extremes.values():

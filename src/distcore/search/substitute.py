@@ -23,14 +23,17 @@ Values = dict[str, Any]
 
 
 def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
-    """The config's values with the parameters in them, one after the other; the given values stay
-    as they are.
+    """The config's values with the parameters in them; the given values stay as they are. What
+    names a section comes before what names an option in it, so that each trial has the option's
+    value, which is the one that is shown.
 
     A mapping is merged into the section it names, unless its `type` is another one: then it
     replaces the section. Raises ValueError for a parameter that names nothing (see `target`)."""
     made = copy.deepcopy(values)
-    for name, value in parameters.items():
-        *path, last = target(values, name) or ("",)
+    targets = {name: target(values, name) for name in parameters}
+    for name in sorted(parameters, key=lambda name: len(targets[name])):
+        value = parameters[name]
+        *path, last = targets[name] or ("",)
         if name == WHOLE:
             _merge_whole(made, value)
             continue

@@ -27,6 +27,9 @@ Base = Annotated[float, Field(gt=1), NotBoolean]
 EDGE = 1e-6
 """Least probability of either tail of a normal: a quantile of 0 would be minus infinity."""
 
+BETWEEN = (3 - 5**0.5) / 2
+"""Where between two bounds a value is tried: at no fraction that makes whole numbers of them."""
+
 LOGARITHM = "Base of the logarithm; it changes nothing of what is drawn."
 QUANTUM = "Values are multiples of it, both ends included."
 
@@ -53,7 +56,7 @@ class Space(Options):
             or not axis.low <= value <= axis.high
         ):
             raise ValueError(f"should be from {axis.low:g} to {axis.high:g}, not {value!r}")
-        return value
+        return round(value) if axis.kind == "int" else value
 
     def draw(self, u: float) -> Any:
         """The raw value at u, uniform in [0, 1)."""
@@ -63,6 +66,10 @@ class Space(Options):
         """(the option that says so, value): what must be right for every value to be right."""
         axis = self.axis()
         return [(("lower",), self.value(axis.low)), (("upper",), self.value(axis.high))]
+
+    def between(self) -> list[tuple[tuple[str | int, ...], Any]]:
+        """As `extremes`: a real number between the bounds, which may both be whole ones."""
+        return [((), self.value(self.draw(BETWEEN)))] if self.axis().kind == "float" else []
 
 
 class _Range(Space):
