@@ -17,6 +17,7 @@ from distcore.search.driver import _raise_without_scores
 from distcore.search.outcome import SearchOutcome
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
+from distcore_core.io.atomic import remove_directory
 from distcore_optuna import executor
 
 pytestmark = pytest.mark.system
@@ -468,9 +469,29 @@ def test_where_every_trial_is_stopped_the_best_has_its_model_all_the_same(place)
     found = results(place)
     assert {each["state"] for each in found} == {"stopped"}
     curve = found[0]["training_stats"]["validation"]["bought"]["roc_auc"]
-    assert len(curve) >= 3
-    assert found[0]["metric_score"] == max(curve[: found[0]["rounds"]])
+    # It trained on for a moment, which counts, for the weights are of the best of all its rounds.
+    assert len(curve) == found[0]["rounds"] >= 3
+    assert found[0]["metric_score"] == max(curve) == found[0]["eval_stats"]["bought"]["roc_auc"]
     assert place.good("predict", "--model_path", folder(place))
+    model = json.loads((folder(place) / "model" / "model.json").read_text())
+    assert model["extra"]["best"]["value"] == found[0]["metric_score"]
+
+
+def test_a_stopped_trial_whose_last_rounds_are_in_no_checkpoint_is_trained_up_to_them_again(place):
+    """As where the cluster ended its process in the midst of saving."""
+    section = SECTION.replace(
+        "num_samples: 3", "num_samples: 1, scheduler: {type: asha, grace_period: 3, max_t: 3}"
+    )
+    with_section(place, section, epochs=100_000)
+    good(place, "--skip_save_model")
+    [before] = results(place)
+    remove_directory(folder(place) / before["directory"] / "checkpoints")
+    done = good(place, "--resume")
+    [after] = results(place)
+    assert "is trained from step 0 to" in done.err
+    assert after["metric_score"] == before["metric_score"]
+    model = json.loads((folder(place) / "model" / "model.json").read_text())
+    assert model["extra"]["best"]["value"] == before["metric_score"]
 
 
 def test_time_runs_out(place, monkeypatch):

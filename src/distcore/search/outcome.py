@@ -15,7 +15,7 @@ from distcore.workflow import results
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
-from distcore_search.records import TRIALS, read_record, statistics_of
+from distcore_search.records import TRIALS, read_record, recount, statistics_of
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
@@ -62,6 +62,8 @@ def conclude(
 
     Raises TrainingError, after that, if the best trial's model is damaged, or is not the one
     that had its score."""
+    for each in collect(work):
+        recount(work.folder(each["name"]), work.objective)
     records, model, trouble = collect(work), None, None
     if "skip_save_model" not in skip and not interrupted:
         try:
@@ -120,10 +122,7 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
                 log.warning("The model of trial %s cannot be written: %s", record["name"], error)
         if "model" in record:
             return _delivered(source, work.directory / MODEL, record)
-        log.warning(
-            "Trial %s has the best score, but was stopped before a checkpoint was kept.",
-            record["name"],
-        )
+        log.warning("Trial %s has the best score, but its model was not saved.", record["name"])
     return None
 
 

@@ -45,6 +45,7 @@ from distcore_search.records import (
     read_record,
     write_record,
 )
+from distcore_search.rounds import rounds_of
 
 log = logging.getLogger("distcore")
 
@@ -99,23 +100,27 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
 
 
 def fit_trial(
-    work: TrialWork, name: str, parameters: Mapping[str, Any], steps: int | None = None
+    work: TrialWork,
+    name: str,
+    parameters: Mapping[str, Any],
+    steps: int | None = None,
+    until: int | None = None,
 ) -> JSON:
     """Train, and write what an experiment's folder holds; {"score", "rounds", "round",
     "statistics", "evaluation"}.
 
-    steps: end after so many, which may be behind it already: a trial that was stopped then only
-        writes its model."""
+    steps: end after so many, which are behind it already: a trial that was stopped then only
+        writes its model. until: end with the evaluation after this step."""
     from distcore.workflow.run import fit
 
     folder = work.folder(name)
     config = trial_values(work, parameters)
     if steps is not None:
         config.setdefault("trainer", {})["train_steps"] = steps
-    config["extensions"] = [
-        *(config.get("extensions") or []),
-        {"type": "rounds", "path": str(folder / ROUNDS)},
-    ]
+    telling: JSON = {"type": "rounds", "path": str(folder / ROUNDS)}
+    if until is not None:
+        telling["until"] = until
+    config["extensions"] = [*(config.get("extensions") or []), telling]
     with open_session("train", config, backend=work.backend) as session:
         session.directory = folder
         cache = work.cache or _prepared(session, work.data)
@@ -254,23 +259,20 @@ def check_model(folder: Path, record: JSON) -> None:
         )
 
 
-def finish_stopped(work: TrialWork, record: JSON) -> bool:
-    """Write the model of a trial that was stopped, from its newest checkpoint; False if it has
-    none.
-
-    The record is given the model's digest."""
+def finish_stopped(work: TrialWork, record: JSON) -> None:
+    """Write the model of a trial that was stopped, and into its record what that reaches: from its
+    newest checkpoint, or, if its last round came after that, once it has trained up to there
+    again."""
     from distcore_torch.training.checkpoint import list_checkpoints, load_newest
 
-    folder = work.folder(record["name"])
-    if not list_checkpoints(folder / "checkpoints"):
-        return False
-    steps = load_newest(folder / "checkpoints").step
-    found = fit_trial(
-        replace(work, objective=replace(work.objective, split="validation")),
-        record["name"],
-        record["parameters"],
-        steps,
-    )
-    record["model"] = found["model"]
+    name, folder = record["name"], work.folder(record["name"])
+    kept = folder / "checkpoints"
+    steps = load_newest(kept).step if list_checkpoints(kept) else 0
+    last = max((each.step for each in rounds_of(folder / ROUNDS)), default=0)
+    ending: Mapping[str, int] = {"steps": steps}
+    if last > steps:
+        log.info("Trial %s is trained from step %d to %d again for its model.", name, steps, last)
+        ending = {"until": last}
+    validating = replace(work, objective=replace(work.objective, split="validation"))
+    record |= fit_trial(validating, name, record["parameters"], **ending)
     write_record(folder, record)
-    return True

@@ -115,19 +115,37 @@ def end_record(
     record = read_record(folder)
     if record.get("state") in ENDED:
         return record
-    rounds = rounds_of(folder / ROUNDS)
-    score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
-    record |= {"state": state, "rounds": len(rounds), "round": None if place is None else place + 1}
-    # A test split is evaluated with a whole model only, so a trial without one has no score there.
-    record |= {
-        "score": score if state == "stopped" and objective.split != "test" else None,
-        "error": error,
-    }
+    told = _told_by_rounds(folder, state, objective)
+    record |= {"state": state, **told, "error": error}
     record["seconds"] = round(record.get("seconds", 0.0) + seconds, 3)
-    evaluated = rounds[place].metrics.get(objective.evaluated, {}) if place is not None else {}
-    record["evaluation"] = evaluated
     write_record(folder, record)
     return record
+
+
+def recount(folder: Path, objective: Objective) -> JSON:
+    """Once its process has ended, have the record of a trial that was stopped count every round
+    there is: it trains on for a moment after it is stopped, and its model is of the best of all."""
+    record = read_record(folder)
+    if record.get("state") != "stopped":
+        return record
+    counted = {**record, **_told_by_rounds(folder, "stopped", objective)}
+    if counted != record:
+        write_record(folder, counted)
+    return counted
+
+
+def _told_by_rounds(folder: Path, state: str, objective: Objective) -> JSON:
+    rounds = rounds_of(folder / ROUNDS)
+    score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
+    best = rounds[place].metrics if place is not None else {}
+    return {
+        "rounds": len(rounds),
+        "round": None if place is None else place + 1,
+        # A test split is evaluated with a whole model only, so a trial without one has no score
+        # there.
+        "score": score if state == "stopped" and objective.split != "test" else None,
+        "evaluation": best.get(objective.evaluated, {}),
+    }
 
 
 def begin_again(work: SearchWork) -> list[str]:

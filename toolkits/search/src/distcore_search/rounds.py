@@ -30,6 +30,7 @@ class RoundsOptions(Options):
     path: str = Field(
         description="The file, one line of JSON an evaluation round: step, epoch, seconds, metrics."
     )
+    until: int | None = Field(None, description="The step whose evaluation ends training.")
 
 
 class Rounds:
@@ -37,13 +38,15 @@ class Rounds:
     passes it over."""
 
     def __init__(self, options: RoundsOptions) -> None:
-        self.path = Path(options.path)
+        self.path, self.until = Path(options.path), options.until
         self.started = time.monotonic()
 
     @hookimpl
-    def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
+    def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> str | None:
         seconds = round(time.monotonic() - self.started, 3)
         add_round(self.path, {"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
+        over = self.until is not None and step >= self.until
+        return "The search had stopped this trial here." if over else None
 
 
 def add_round(path: Path, found: JSON) -> None:
