@@ -201,13 +201,16 @@ class ParallelCNN(nn.Module):
         self.table, self.how, self.length, self.left = table, how, length, left
         self.convolutions = nn.ModuleList(Convolution(table.output_size, layer) for layer in layers)
         size = sum(layer["num_filters"] for layer in layers)
+        self.pool_size: int = layers[0]["pool_size"] or 1
         if how == "concat":
-            size *= -(-length // (layers[0]["pool_size"] or 1))
+            size *= -(-length // self.pool_size)
         self.fc_stack: FCStack = stack(size)
         self.output_size = self.fc_stack.output_size
 
     def forward(self, column: Ragged) -> torch.Tensor:
         length = self.length if self.how == "concat" else longest(column, self.length)
+        if self.left:  # pooled are the same neighbours, however long the batch's longest text is
+            length += (self.length - length) % self.pool_size
         codes, is_token = padded(column, length, self.left)
         hidden = self.table(codes) * is_token.unsqueeze(-1)
         parts = [convolution(hidden, is_token) for convolution in self.convolutions]
