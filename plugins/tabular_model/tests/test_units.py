@@ -154,3 +154,28 @@ def test_percentages_are_of_the_targets_own_values() -> None:
     rows = made.network().loss(torch.zeros(500), target, metadata).numpy()
     values = VALUES["prices"]
     assert np.allclose(rows, np.abs(values.mean() - values) / values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize(
+    "name", ["mean_absolute_percentage_error", "root_mean_squared_percentage_error"]
+)
+def test_a_target_of_zero_is_one_in_percentages(name: str, normalization: str | None) -> None:
+    """What rounding leaves of it would be what its error is divided by."""
+    values = np.append(np.round(VALUES["prices"]), [0.0] * 20)
+    made, metadata, target = fitted(values, loss={"type": name}, normalization=normalization)
+    logits = torch.zeros(len(values))
+    errors = told(made, metadata, logits) - values
+    if name == "mean_absolute_percentage_error":
+        rows = np.abs(errors) / np.maximum(values, 1.17e-6)
+        expected = rows.mean()
+    else:
+        rows = np.square(errors / np.where(values == 0.0, 1e-4, values))
+        expected = np.sqrt(rows.mean())
+    metrics = made.network().metrics(metadata)
+    output = made.network().output(logits, metadata)
+    for metric in (name, "loss"):
+        metrics[metric].update(output, target)
+        assert metrics[metric].compute().item() == pytest.approx(expected, rel=1e-3), metric
+    found = made.network().loss(logits, target, metadata).mean().item()
+    assert found == pytest.approx(expected, rel=1e-3)

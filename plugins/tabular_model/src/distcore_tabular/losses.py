@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from distcore_core.contracts import JSON
 from distcore_tabular.options_parts import NumberLossOptions
-from distcore_tabular.units import own_of_standardised
+from distcore_tabular.units import own_of_standardised, own_targets_of_standardised
 
 PERCENTAGES = ("mean_absolute_percentage_error", "root_mean_squared_percentage_error")
 TINY = 1e-12
@@ -50,7 +50,8 @@ def number_errors(
     if kind == "mean_absolute_error":
         return (prediction - target).abs()
     if kind in PERCENTAGES:
-        said, true = (own_of_standardised(each, metadata) for each in (prediction, target))
+        said = own_of_standardised(prediction, metadata)
+        true = own_targets_of_standardised(target, metadata)
         return _percentage_errors(said, true, kind).float()
     return (prediction - target).square()
 

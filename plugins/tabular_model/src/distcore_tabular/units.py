@@ -46,6 +46,18 @@ def own_of_standardised(values: torch.Tensor, metadata: JSON) -> torch.Tensor:
     return own(values.double() * std + mean, metadata)
 
 
+def own_targets(codes: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """Targets' codes [B] in the target's own units, float64 [B]; a target of 0 is 0 there, and no
+    remainder of rounding, by which a percentage would be divided."""
+    return own(codes, metadata).masked_fill(codes == _code_of_zero(metadata), 0.0)
+
+
+def own_targets_of_standardised(values: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """As `own_targets`, of standard deviations from the mean [B]."""
+    zero = standardised(torch.tensor(_code_of_zero(metadata)), metadata)
+    return own_of_standardised(values, metadata).masked_fill(values == zero.item(), 0.0)
+
+
 def in_own_units(metric: Any, metadata: JSON) -> Any:
     """The metric, which from now on is updated with values in the target's own units."""
     metric.update = _Decoded(metric.update, metadata)
@@ -60,4 +72,11 @@ class _Decoded:
         self.metadata = metadata
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> None:
-        self.update(own(output, self.metadata), own(target, self.metadata))
+        self.update(own(output, self.metadata), own_targets(target, self.metadata))
+
+
+def _code_of_zero(metadata: JSON) -> float:
+    """How a 0 of the column is encoded: a float32."""
+    if metadata["normalization"] == "log1p":
+        return 0.0
+    return float(torch.tensor((0.0 - metadata["shift"]) / metadata["scale"]))
