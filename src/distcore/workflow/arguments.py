@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from distcore.workflow.skips import NEVER_SAVED, SKIPS
 from distcore_core.errors import UserError
+from distcore_torch.modes import plain_torch
 
 PLACES = (
     "model_path",
@@ -35,7 +36,8 @@ R = TypeVar("R")
 def told(function: Callable[P, R]) -> Callable[P, R]:
     """The function. Called with an argument that it has not, it raises TypeError with the nearest
     that it has: Python itself says so from 3.13 on; with a value that cannot be right, UserError.
-    Editors and `inspect.signature` see the function's own arguments."""
+    What the caller has set torch to changes nothing (`plain_torch`). Editors and
+    `inspect.signature` see the function's own arguments."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     left_out = {name for name, value in (function.__kwdefaults__ or {}).items() if value is None}
@@ -54,7 +56,8 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                 if value is not None or name not in left_out
             }
         )
-        return function(*arguments, **named)
+        with plain_torch():
+            return function(*arguments, **named)
 
     return called
 

@@ -9,6 +9,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_data.artifact import Artifact, open_artifact
 from distcore_data.printable import printable
+from distcore_torch.modes import plain_torch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,18 +45,19 @@ class LoadedModel(Artifact):
         from distcore_torch.evaluation import Evaluation
         from distcore_torch.prediction import encoded_stream, rows_of, scored_batches
 
-        evaluation = Evaluation(self.features)
-        with encoded_stream(self, dataset, ("input", "output"), data_format) as (source, stream):
+        asked = ("input", "output")
+        with plain_torch(), encoded_stream(self, dataset, asked, data_format) as (source, stream):
+            evaluation = Evaluation(self.features)
             batches = scored_batches(self, stream, rows_of(batch_size), evaluation.cut)
             for _ in evaluation.run(batches, Progress(), decode=False):
                 continue
             source.check_unchanged()
-        if not evaluation.rows:
-            raise DataError(
-                "There is nothing to evaluate: no row has all of its targets. Give rows that have "
-                "them."
-            )
-        return evaluation.statistics()
+            if not evaluation.rows:
+                raise DataError(
+                    "There is nothing to evaluate: no row has all of its targets. Give rows that "
+                    "have them."
+                )
+            return evaluation.statistics()
 
     def __repr__(self) -> str:
         place = self.place if isinstance(self.place, Path) else self.place.url
@@ -89,6 +91,7 @@ class LoadedModel(Artifact):
 
         from distcore_torch.prediction import predict_stream
 
-        return pa.Table.from_batches(
-            list(predict_stream(self, dataset, batch_size=batch_size, data_format=data_format))
-        )
+        with plain_torch():
+            return pa.Table.from_batches(
+                list(predict_stream(self, dataset, batch_size=batch_size, data_format=data_format))
+            )

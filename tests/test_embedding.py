@@ -1,0 +1,92 @@
+"""A program that calls distcore: what it has set changes no bit, and stays as it is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import distcore
+from distcore_core.errors import DistcoreError
+from distcore_testing import data
+
+
+@contextmanager
+def default_type(type_: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(type_)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def settings() -> tuple[Any, ...]:
+    return (
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.mkldnn.matmul.fp32_precision,
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+    )
+
+
+SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "float64 by default": lambda: default_type(torch.float64),
+    "bfloat16 by default": lambda: default_type(torch.bfloat16),
+    "products in bfloat16": lambda: precision("medium"),
+    "no gradients": torch.no_grad,
+    "inference mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "another device by default": lambda: torch.device("meta"),
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    """What comes of it where nothing is set."""
+    return results(tmp_path_factory.mktemp("alone"))
+
+
+def results(folder: Path) -> tuple[Any, ...]:
+    table, config = data.table(200), data.config(str(folder / "cache"))
+    outcome = distcore.experiment(config, table, output_directory=folder, view="none")
+    assert outcome.model is not None
+    model = distcore.load(outcome.model)
+    weights = Path(outcome.model, "weights.safetensors").read_bytes()
+    return weights, outcome.test_statistics, model.predict(table), model.evaluate(table)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_torch_is_set_to_changes_no_bit_and_is_put_back(
+    tmp_path: Path, alone: tuple[Any, ...], name: str
+) -> None:
+    """In float64 by default the weights were others, and of autocast and of products in bfloat16
+    the predictions; the rest ended in errors of torch's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with SETTINGS[name]():
+            before = settings()
+            found = results(tmp_path)
+            assert settings() == before
+            with pytest.raises(DistcoreError):
+                distcore.load(tmp_path / "none")
+            assert settings() == before
+    assert found == alone
