@@ -22,23 +22,23 @@ def locked(
     on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the
     wait. Raises OSError if the file cannot be made.
     """
-    handle = _acquire(Path(path), on_wait, wait=True)
+    handle, owner = _acquire(Path(path), on_wait, wait=True), os.getpid()
     assert handle is not None
     try:
         yield
     finally:
-        _release(Path(path), handle)
+        _release(Path(path), handle, owner)
 
 
 @contextmanager
 def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Hold the lock if nobody else does (yields True), else yield False at once."""
-    handle = _acquire(Path(path), None, wait=False)
+    handle, owner = _acquire(Path(path), None, wait=False), os.getpid()
     try:
         yield handle is not None
     finally:
         if handle is not None:
-            _release(Path(path), handle)
+            _release(Path(path), handle, owner)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iter
         folder: Which one. Raises OSError if it cannot be opened.
         unknown: What to yield if the file system has no locks: it is not known who else is there.
     """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle, owner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.getpid()
     try:
         free = True
         try:
@@ -58,6 +58,23 @@ def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iter
         except OSError as error:
             free = unknown and error.errno not in BUSY
         yield free
+    finally:
+        let_go(handle, owner)
+
+
+def let_go(handle: int, owner: int) -> None:
+    """Close a handle, and give up its lock: a process that was forked meanwhile has the handle,
+    too, and would hold the lock for as long as it lives.
+
+    Args:
+        handle: What is open.
+        owner: The process that took the lock; another one only closes its handle.
+    """
+    try:
+        if os.getpid() == owner:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    except OSError:  # there are no locks
+        pass
     finally:
         os.close(handle)
 
@@ -121,7 +138,7 @@ def _is_named(path: Path, handle: int) -> bool:
     return os.path.samestat(named, os.fstat(handle))
 
 
-def _release(path: Path, handle: int) -> None:
+def _release(path: Path, handle: int, owner: int) -> None:
     """Remove the name while the lock is still held, so that nobody can hold a file without one."""
     try:
         path.unlink(missing_ok=True)
@@ -129,4 +146,4 @@ def _release(path: Path, handle: int) -> None:
         # an empty lock file that stays does no harm; the work done under it must not fail for it
         pass
     finally:
-        os.close(handle)
+        let_go(handle, owner)

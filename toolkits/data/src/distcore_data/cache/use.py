@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from distcore_core.errors import CacheError, StoreError
 from distcore_data.cache.manifest import MANIFEST
-from distcore_data.locks import BUSY
+from distcore_data.locks import BUSY, let_go
 from distcore_data.seals import parse_json
 from distcore_data.stores import Stat, Store
 from distcore_data.stores.lease import Heartbeat
@@ -89,10 +89,11 @@ class FolderUse(Use):
 
     def __init__(self, handle: int) -> None:
         self._handle: int | None = handle
+        self._owner = os.getpid()
 
     def close(self) -> None:
         if self._handle is not None:
-            os.close(self._handle)
+            let_go(self._handle, self._owner)
             self._handle = None
 
     def __del__(self) -> None:

@@ -1,0 +1,88 @@
+"""Locks, and processes that are forked while one is held."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distcore_data.cache.use import FolderUse, locked_manifest
+from distcore_data.locks import folder_if_free, locked, locked_if_free
+
+
+@contextmanager
+def used(folder: Path) -> Iterator[None]:
+    handle = locked_manifest(folder, fcntl.LOCK_SH)
+    assert handle is not None
+    use = FolderUse(handle)
+    try:
+        yield
+    finally:
+        use.close()
+
+
+LOCKS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
+    "file": lambda folder: locked(folder / "a.lock"),
+    "file, if it is free": lambda folder: locked_if_free(folder / "a.lock"),
+    "folder": lambda folder: folder_if_free(folder),
+    "cache": used,
+}
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The process that does the work and then waits; it has begun to wait."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        work()
+        os.write(writing, b".")
+        signal.pause()
+    os.close(writing)
+    assert os.read(reading, 1) == b"."
+    os.close(reading)
+    return process
+
+
+def ended(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "manifest.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_forked_process_does_not_hold_a_lock_that_was_given_up(folder: Path, name: str) -> None:
+    """A run's folder was taken for one at work for as long as any process lived that its program
+    forked meanwhile."""
+    with LOCKS[name](folder):
+        process = forked(lambda: None)
+        place = {"folder": folder, "cache": folder / "manifest.json"}.get(name, folder / "a.lock")
+        waiting = os.open(place, os.O_RDONLY)  # of somebody who came meanwhile
+    try:
+        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(waiting)
+        ended(process)
+
+
+def test_a_forked_process_gives_up_no_lock_of_its_parent(folder: Path) -> None:
+    """It may close what it has of its parent's, such as the use of a cache."""
+    handle = locked_manifest(folder, fcntl.LOCK_SH)
+    assert handle is not None
+    use = FolderUse(handle)
+    ended(forked(use.close))
+    try:
+        with pytest.raises(BlockingIOError):
+            locked_manifest(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        use.close()
