@@ -1,14 +1,21 @@
 """Calls from several threads of one process."""
 
 import logging
+import os
 import shutil
+import signal
 import threading
 import time
+import warnings
+from types import SimpleNamespace
+
+import pytest
 
 import distcore
 from distcore_report.runs import find_runs
 from distcore_testing import data
-from distcore_torch.training.determinism import one_training
+from distcore_torch.training.determinism import initial_weights, one_training
+from distcore_torch.training.scores import _compute
 
 
 def weights(outcome):
@@ -77,3 +84,63 @@ def test_a_training_that_waits_for_another_says_so(tmp_path):
     (results / "killed").rename(results / "experiment_next")
     train(model_name="next")  # makes room, as any run that was killed so early
     assert state() == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("held", [one_training, initial_weights])
+def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held):
+    """It waited for that thread, which it has not."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work():
+        with held():
+            begun.set()
+            over.wait(0.5 if held is initial_weights else None)  # a fork waits for numbers drawn
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        with one_training(), initial_weights():
+            os._exit(0)
+    try:
+        until = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert ended == (child, 0)
+    finally:
+        if ended == (0, 0):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        over.set()
+        thread.join()
+
+
+def test_warnings_are_as_before_after_evaluations_of_two_threads():
+    """The second to end put back what the first had set: every later warning of the program went
+    into a list."""
+    both, first_done = threading.Event(), threading.Event()
+
+    def first():
+        threading.Thread(target=_compute, args=(metric(second), nothing, "second")).start()
+        both.wait(0.5)
+        return 1.0
+
+    def second():
+        both.set()
+        first_done.wait()
+        done.set()
+        return 1.0
+
+    def metric(compute):
+        return SimpleNamespace(compute=compute)
+
+    nothing, done = SimpleNamespace(into=lambda metric: None), threading.Event()
+    before = [*warnings.filters], warnings._showwarnmsg_impl
+    assert _compute(metric(first), nothing, "first") == 1.0
+    first_done.set()
+    assert done.wait(20)
+    for each in threading.enumerate():
+        if each is not threading.current_thread() and not each.daemon:
+            each.join(20)
+    assert ([*warnings.filters], warnings._showwarnmsg_impl) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,20 @@ _training = threading.RLock()
 drawing = threading.RLock()
 """Held by whoever draws torch's random numbers, from the seed to the last of them: a model that
 another thread loads draws its weights, too, before it reads them."""
+
+
+def _in_a_fork() -> None:
+    """The threads of the parent are not in the child: nobody there waits for one that trains."""
+    global _training
+    _training = threading.RLock()
+    drawing.release()
+
+
+# A fork waits for whoever draws: torch's generator, too, has a lock, which nobody would give up in
+# the child.
+os.register_at_fork(
+    before=drawing.acquire, after_in_parent=drawing.release, after_in_child=_in_a_fork
+)
 
 
 @torch.no_grad()
@@ -101,7 +116,8 @@ def one_training(directory: Path | None = None) -> Iterator[None]:
     depend on which thread comes first.
 
     directory: the run's, which has the file WAITS for as long as it waits, for `distcore runs`."""
-    if not _training.acquire(blocking=False):
+    turn = _training
+    if not turn.acquire(blocking=False):
         log.info(
             "Another thread of this process trains; waiting for it, because torch's random numbers "
             "are the process's. Runs beside one another need processes of their own."
@@ -109,14 +125,14 @@ def one_training(directory: Path | None = None) -> Iterator[None]:
         if directory is not None:
             with suppress(OSError):  # it is only told
                 write_file(directory / WAITS, sealed({"for": "another training of its process"}))
-        _training.acquire()
+        turn.acquire()
     try:
         if directory is not None:  # also one that a killed process left
             with suppress(OSError):
                 (directory / WAITS).unlink(missing_ok=True)
         yield
     finally:
-        _training.release()
+        turn.release()
 
 
 @contextmanager

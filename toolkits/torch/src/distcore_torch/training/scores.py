@@ -299,6 +299,11 @@ class _Output:
         return found
 
 
+_catching = threading.RLock()
+"""What is done with warnings is the process's: of two threads that catch them at once, one would
+put back what the other has set."""
+
+
 def _compute(metric: Any, state: MergedState, what: str) -> float | None:
     """The metric's value over the merged states; None with a warning where it has none."""
     state.into(metric)
@@ -306,7 +311,7 @@ def _compute(metric: Any, state: MergedState, what: str) -> float | None:
     metric.distributed_available_fn = lambda: False
     # torchmetrics warns about a metric that was never updated; these were, elsewhere.
     metric._update_count = 1
-    with warnings.catch_warnings(record=True) as caught:
+    with _catching, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             value = metric.compute()
