@@ -138,6 +138,35 @@ def test_a_plugin_that_hangs_at_import_stops_the_run_that_asked_for_it(tmp_path:
     assert "took longer than 1 s" in answer
 
 
+ALARM = """
+import logging, signal, sys, time
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+rung = []
+signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.5, 100)
+level = logging.getLogger("stevedore").level
+"""
+LOOK = """
+until = time.monotonic() + 20
+while not rung and time.monotonic() < until:
+    time.sleep(0.01)
+print(len(rung), round(signal.getitimer(signal.ITIMER_REAL)[1]))
+print(level == logging.getLogger("stevedore").level)
+"""
+
+
+@pytest.mark.parametrize("source", [GOOD, "def broken(:"], ids=["whole", "broken"])
+def test_loading_a_plugin_leaves_the_programs_alarm_and_logging(
+    tmp_path: Path, source: str
+) -> None:
+    """The deadline of an import took a pending alarm away for good, so that a time limit of the
+    program's never came."""
+    distribution(tmp_path, "one", source)
+    lines = python(tmp_path, ALARM + RESOLVE + LOOK).stdout.splitlines()
+    assert lines[0].startswith("made Thing" if source is GOOD else "PluginBroken")
+    assert lines[1:] == ["1 100", "True"]
+
+
 def test_two_distributions_of_one_name_are_an_error_that_names_both(tmp_path: Path) -> None:
     distribution(tmp_path, "first-one", GOOD)
     distribution(tmp_path, "second-one", GOOD, version="2.5")

@@ -1,5 +1,7 @@
 """distcore-optuna holds what distcore asks of every plugin and of every executor."""
 
+import optuna
+
 from distcore_optuna.study import JOURNAL, Study
 from distcore_testing import ExecutorSuite, PluginSuite
 
@@ -24,3 +26,9 @@ class TestLocal(ExecutorSuite):
         study.tell(study.ask(), "finished", 0.5)
         assert study.count() == 1
         assert left.exists()
+
+    def test_optuna_tells_the_program_what_it_told_before(self, place, tmp_path):
+        """After a search a study of the program's own said nothing any more."""
+        optuna.logging.set_verbosity(optuna.logging.INFO)
+        self.make().run(self.job(tmp_path, self.variants(1)), place, lambda name: None)
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO

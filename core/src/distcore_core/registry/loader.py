@@ -60,9 +60,6 @@ def check_api(offer: Offer, module: object) -> None:
 
 
 def _imported(offer: Offer) -> types.ModuleType:
-    # stevedore logs every failure itself; the error we raise says more.
-    import logging
-
     from stevedore import DriverManager
 
     class OneOffer(DriverManager):
@@ -72,7 +69,6 @@ def _imported(offer: Offer) -> types.ModuleType:
         def list_entry_points(self) -> list[metadata.EntryPoint]:
             return [metadata.EntryPoint(offer.name, offer.value, f"distcore.{offer.kind}")]
 
-    logging.getLogger("stevedore").setLevel(logging.CRITICAL)
     try:
         with _deadline(offer):
             found: Any = OneOffer(
@@ -109,12 +105,13 @@ def _deadline(offer: Offer) -> Iterator[None]:
         raise TimeoutError(f"importing {offer.value} took longer than {IMPORT_SECONDS:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, IMPORT_SECONDS)
+    theirs = signal.setitimer(signal.ITIMER_REAL, IMPORT_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *theirs)  # the program's own alarm goes on
 
 
 def _dotted(version: tuple[int, ...]) -> str:

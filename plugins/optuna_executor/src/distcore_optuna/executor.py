@@ -57,16 +57,11 @@ class LocalExecutor:
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
         """Run the trials. On a ctrl-C every one is asked to save where it is."""
-        from distcore_optuna.study import Study
+        from distcore_optuna.study import Study, quiet
 
-        _Loop(
-            self,
-            job,
-            Study(job, self.options),
-            self._at_once(job, backend)[0],
-            backend.resources().gpus,
-            told,
-        ).run()
+        at_once, gpus = self._at_once(job, backend)[0], backend.resources().gpus
+        with quiet():
+            _Loop(self, job, Study(job, self.options), at_once, gpus, told).run()
 
     # -------------------------------------------------------------- resources
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -34,6 +35,17 @@ STARTUP = 10
 """Trials that TPE draws at random before it models anything; Optuna's default."""
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna tells every trial on the terminal, and so do we: until the block ends, it does not."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
 class Study:
     """The trials so far. Numbers are Optuna's: 0, 1, …; the journal survives a killed driver.
 
@@ -41,8 +53,6 @@ class Study:
     anew from them."""
 
     def __init__(self, job: SearchJob, options: LocalOptions) -> None:
-        # Optuna tells every trial on the terminal, and so do we.
-        logging.getLogger("optuna").setLevel(logging.WARNING)
         self.job, self.options = job, options
         self.axes = {name: distribution(axis) for name, axis in job.axes.items()}
         self.path = job.directory / JOURNAL
