@@ -57,8 +57,9 @@ def suggest(
             names = ", ".join(map(printable, table.column_names))
             raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
     outputs = [_output(name, table[name], decimal) for name in wanted]
+    columns = {each: set(part.column_names) for each, part in sets.items()}
     inputs = [
-        _input(name, table[name], sets, model, decimal)
+        _input(name, table[name], columns, model, decimal)
         for name in table.column_names
         if name not in wanted
     ]
@@ -293,11 +294,12 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
         for field in table.schema:
             kinds.setdefault(field.name, set()).add(field.type)
     columns = {}
+    named = [(set(table.column_names), table) for table in tables]
     for name, types in kinds.items():
-        parts = [table[name] for table in tables if name in table.column_names]
+        parts = [table[name] for names, table in named if name in names]
         if len(types) > 1:
             parts = [_alike(part, types) for part in parts]
-        missing = sum(table.num_rows for table in tables if name not in table.column_names)
+        missing = sum(table.num_rows for names, table in named if name not in names)
         chunks = [chunk for part in parts for chunk in part.chunks]
         columns[name] = pa.chunked_array([*chunks, pa.nulls(missing, parts[0].type)], parts[0].type)
     return pa.table(columns)
@@ -317,9 +319,10 @@ def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
 
 
 def _input(
-    name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], model: Model, decimal: str
+    name: str, column: pa.ChunkedArray, columns: Mapping[str, set[str]], model: Model, decimal: str
 ) -> Guess:
-    absent = [each for each, table in sets.items() if name not in table.column_names]
+    """columns: the names of each set's columns."""
+    absent = [each for each, names in columns.items() if name not in names]
     if absent:
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
     if not name.strip():
