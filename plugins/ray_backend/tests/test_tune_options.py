@@ -9,6 +9,7 @@ from distcore_core.contracts import EXECUTOR
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_ray.tune import _callback
+from distcore_torch.training.interrupt import Interrupt
 
 
 def test_hyperband_which_pauses_trials_is_refused():
@@ -21,7 +22,7 @@ def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():
     from ray import cloudpickle
 
     plugins = Plugins()
-    saved = cloudpickle.dumps(_callback(lambda config, failed: plugins.names("executors")))
+    saved = cloudpickle.dumps(_callback(lambda *each: plugins.names("executors"), Interrupt()))
     assert b"distcore" not in saved
 
 

@@ -1,11 +1,20 @@
-"""The names that trials get as Tune's Optuna chooses them."""
+"""The names that trials get as Tune's Optuna chooses them; what Tune's callback does, without a
+cluster."""
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from distcore_core.contracts import Axis
+from distcore_core.errors import Stopped
+from distcore_ray.tune import _callback, _quiet
 from distcore_ray.tune_search import searcher
 from distcore_testing import ExecutorSuite
+from distcore_torch.training.interrupt import Interrupt
 
 NAME = "trainer.epochs"
 
@@ -40,3 +49,24 @@ def test_a_name_may_have_a_slash():
     assert len(asked(3, name="km/h.encoder.type")) == 3
     begun = [{"name": "0000", "raw": {"km/h": 1}, "state": "finished", "score": 0.5}]
     assert asked(2, begun, name="km/h")[0][0] == "0001"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_end_waits_for_the_end_of_tunes_step(number):
+    """Not raised within it, where it got lost in Tune and came again as the results were written;
+    nor taken by Tune's own handler."""
+    from ray.tune import tune
+
+    ended = []
+    with Interrupt() as interrupt, _quiet():
+        callback = _callback(lambda *each: ended.append(each), interrupt)
+        tune._setup_signal_catching()
+        callback.on_step_begin(0, [])
+        os.kill(os.getpid(), number)
+        trial = SimpleNamespace(config={"number": 0}, last_result={"time_total_s": 1.5})
+        callback.on_trial_complete(0, [], trial)
+        with pytest.raises(Stopped) as caught:
+            callback.on_step_begin(1, [])
+        interrupt.asked = False  # it was taken
+    assert caught.value.signal == number
+    assert ended == [({"number": 0}, None, 1.5)]

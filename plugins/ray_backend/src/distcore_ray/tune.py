@@ -16,6 +16,7 @@ from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import chosen
 from distcore_search.records import ENDED, TRIALS, begin_record, end_record, read_record
+from distcore_torch.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
     from distcore_ray.backend import RayBackend
@@ -26,9 +27,10 @@ QUIET = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 """Tune's settings if the user has none: no files of its own beside ours, no tables on the
-terminal."""
+terminal, and signals are ours."""
 
 MOST_NODES = 256
 """Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
@@ -98,22 +100,24 @@ class _Run:
             max_concurrent_trials=self.beside,
             time_budget_s=self.options.time_budget_s,
         )
-        parameters = tune.with_parameters(trainable, job=self.job, place=_here())
-        tuner = tune.Tuner(
-            tune.with_resources(parameters, self.need.of_tune()),
-            # Optuna has the space itself.
-            param_space={"number": tune.grid_search(numbers)}
-            if self.job.variants is not None
-            else {},
-            tune_config=config,
-            run_config=tune.RunConfig(
-                name=time.strftime("%Y%m%d-%H%M%S"),
-                storage_path=str(self.job.directory / STATE),
-                callbacks=[_callback(self.settle)],
-                verbose=0,
-            ),
-        )
-        with _quiet():
+        # Between Tune's steps only: raised within one, a request to end got lost in Tune, and came
+        # again when the results were written.
+        with Interrupt() as interrupt, _quiet():
+            parameters = tune.with_parameters(trainable, job=self.job, place=_here())
+            tuner = tune.Tuner(
+                tune.with_resources(parameters, self.need.of_tune()),
+                # Optuna has the space itself.
+                param_space={"number": tune.grid_search(numbers)}
+                if self.job.variants is not None
+                else {},
+                tune_config=config,
+                run_config=tune.RunConfig(
+                    name=time.strftime("%Y%m%d-%H%M%S"),
+                    storage_path=str(self.job.directory / STATE),
+                    callbacks=[_callback(self.settle, interrupt)],
+                    verbose=0,
+                ),
+            )
             tuner.fit()
         budget = self.options.time_budget_s
         self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
@@ -155,7 +159,7 @@ class _Run:
 
     # -------------------------------------------------------------- what became of a trial
 
-    def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+    def settle(self, config: Mapping[str, Any], failed: str | None, seconds: float) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
         stopped, or it died."""
         name, raw = chosen(self.job, config)
@@ -163,7 +167,8 @@ class _Run:
             return
         folder = self.job.work.folder(name)
         begin_record(self.job.work, name, raw)  # it may have died before it could say anything
-        end_record(folder, "stopped" if failed is None else "failed", self.objective, failed)
+        state = "stopped" if failed is None else "failed"
+        end_record(folder, state, self.objective, failed, seconds)
         self.settled.add(name)
         self.told(name)
 
@@ -183,7 +188,9 @@ class _Run:
             raise KeyboardInterrupt
 
 
-def _callback(settle: Callable[[Mapping[str, Any], str | None], None]) -> Any:
+def _callback(
+    settle: Callable[[Mapping[str, Any], str | None, float], None], interrupt: Interrupt
+) -> Any:
     from ray.tune import Callback
 
     class Settled(Callback):
@@ -193,13 +200,22 @@ def _callback(settle: Callable[[Mapping[str, Any], str | None], None]) -> Any:
         def __reduce__(self) -> Any:
             return Callback, ()
 
+        def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
+            if interrupt.asked:
+                raise interrupt.stopped()
+
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, None)
+            settle(trial.config, None, _seconds(trial))
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, _why(trial))
+            settle(trial.config, _why(trial), _seconds(trial))
 
     return Settled()
+
+
+def _seconds(trial: Any) -> float:
+    """How long it had run at its last round."""
+    return float((trial.last_result or {}).get("time_total_s", 0.0))
 
 
 def _why(trial: Any) -> str:
