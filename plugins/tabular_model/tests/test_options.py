@@ -208,6 +208,12 @@ def test_older_spellings() -> None:
             {"loss": {"class_weights": {"a": -1}}},
             "f.loss.class_weights: weights must be",
         ),
+        (
+            "category",
+            "input",
+            {"encoder": {"type": "sparse", "embedding_initializer": "ones"}},
+            "f.encoder.embedding_initializer: known in Ludwig, but not carried out",
+        ),
         ("category", "output", {"top_k": 0}, "f.top_k"),
         ("category", "input", {"preprocessing": {"most_common": 0}}, "f.preprocessing.most_common"),
         ("category", "output", {"decoder": {"fc_norm": "ghost"}}, "'ghost' is known in Ludwig"),

@@ -166,6 +166,9 @@ class CategorySparseOptions(EmbeddingOptions):
     """`encoder: {type: sparse}` of a category: a one at the value's place."""
 
     type: Literal["sparse"] = "sparse"
+    embedding_initializer: Annotated[Initializer | None, only(None)] = Field(
+        None, description="Not carried out: only null."
+    )
     embeddings_trainable: bool = Field(
         False, description="true: a square table that starts as the identity."
     )
