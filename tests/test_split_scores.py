@@ -125,3 +125,60 @@ def test_each_column_says_what_share_of_its_rows_is_missing_or_unknown(tmp_path)
     rarest = rows["colour"].to_pylist().count("blue")
     assert found["colour"] == pytest.approx(rarest / len(rows))
     assert found["y"] is None
+
+
+def validation_loss(table, output, folder, **trainer):
+    """(the kept model's loss of the validation rows as training found it, and as `evaluate` does;
+    what it predicts of them)."""
+    import pyarrow.compute as pc
+
+    config = {
+        "input_features": [{"name": "x", "type": "number"}],
+        "output_features": [output],
+        "preprocessing": {"split": {"type": "fixed"}},
+        "trainer": {"early_stop": 0, **trainer},
+        "backend": {"type": "local", "cache_dir": str(folder / "cache")},
+    }
+    outcome = distcore.experiment(config, table, output_directory=folder / "results", view="none")
+    summary = json.loads((Path(outcome.directory) / "summary.json").read_text())
+    model, rows = distcore.load(outcome.model), table.filter(pc.equal(table["split"], 1))
+    found = model.evaluate(rows)[output["name"]]["loss"]
+    return summary["scores"][output["name"]]["loss"]["validation"], found, model.predict(rows)
+
+
+def splits_of(rows):
+    return [row % 3 for row in range(rows)]
+
+
+def test_the_loss_of_rows_that_a_model_is_sure_of_is_no_float32s(tmp_path):
+    """Of a wrong row whose logit is 100 the loss is 100; its probability is 1."""
+    import pyarrow as pa
+
+    x = [(row * 7 % 300 - 149.5) / 10 for row in range(300)]
+    wrong = [row > 200 and row % 10 == 1 for row in range(300)]
+    truth = [int((each > 0) != flipped) for each, flipped in zip(x, wrong, strict=True)]
+    table = pa.table({"x": x, "y": truth, "split": splits_of(300)})
+    output = {"name": "y", "type": "binary"}
+    told, again, _ = validation_loss(
+        table, output, tmp_path, epochs=40, learning_rate=0.05, validation_metric="accuracy"
+    )
+    assert again == pytest.approx(told, rel=1e-5)
+
+
+def test_the_loss_of_a_root_is_one_of_all_rows_whatever_a_batch_has(tmp_path):
+    import numpy as np
+    import pyarrow as pa
+
+    values = np.random.default_rng(0).normal(size=(2, 300))
+    table = pa.table({"x": values[0], "y": values[0] + 3 * values[1] ** 3, "split": splits_of(300)})
+    output = {
+        "name": "y",
+        "type": "number",
+        "loss": {"type": "root_mean_squared_error"},
+        "preprocessing": {"normalization": "zscore"},
+    }
+    told, again, predicted = validation_loss(table, output, tmp_path, epochs=2, eval_batch_size=3)
+    truth = table["y"].to_numpy()
+    errors = (predicted["y_predictions"].to_numpy() - truth[1::3]) / truth.std(ddof=1)
+    assert told == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+    assert again == pytest.approx(told, rel=1e-5)

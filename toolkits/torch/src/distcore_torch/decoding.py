@@ -16,6 +16,8 @@ from distcore_data.arrow import with_nulls
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
+    import torch
+
     from distcore_data.features import Features
 
 DECODED_ROWS = 65_536
@@ -27,6 +29,19 @@ LARGE_BYTES = 4 << 20
 Outputs = Mapping[str, np.ndarray]
 
 log = logging.getLogger("distcore")
+
+
+class Answers(dict[str, np.ndarray]):
+    """`Outputs` of a network, which keep what its losses are computed from: of a certain row a
+    probability in float32 is 1, and does not tell how certain.
+
+    Attributes:
+        logits: {output feature: [B] or [B, classes]}, where the network is.
+    """
+
+    def __init__(self, outputs: Outputs, logits: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(outputs)
+        self.logits = logits
 
 
 def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ import torch
 from distcore_core.contracts import JSON, Feature, FeatureSet
 from distcore_data.encoding.exactsum import total
 from distcore_data.printable import printable
+from distcore_torch.decoding import Answers
 from distcore_torch.training.merging import MergedState, State
 
 if TYPE_CHECKING:
@@ -85,12 +86,14 @@ class Scores:
             outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B]
                 or [B, classes].
             batch: With the targets.
-            logits: What the loss is computed from; without them (not every model has any) no loss
-                is reported.
+            logits: What the loss is computed from; None: those that `Answers` brought. Without any
+                (not every model has them) it is the metric `loss`, of outputs, or none.
         """
         self.rows += batch.rows
         if not batch.rows:
             return
+        if logits is None and isinstance(outputs, Answers):
+            logits = {name: each.cpu() for name, each in outputs.logits.items()}
         for each in self.outputs:
             target = batch[each.name]
             if logits is not None:
@@ -229,8 +232,10 @@ class _Output:
         return self.network.output(logits, self.metadata)
 
     def add_loss(self, logits: torch.Tensor, target: Any) -> None:
-        # The metric `loss`, where a feature has one, is for models without logits: computed from
-        # outputs.
+        # The metric `loss`, where a feature has one, is for models without logits, computed from
+        # outputs; and of a root, which is one of all rows and no mean of the batches'.
+        if getattr(self.metrics.get("loss"), "root", False):
+            return
         self.metrics.pop("loss", None)
         rows = self.network.loss(logits.float(), target, self.metadata).sum(dtype=torch.float64)
         self.loss = rows if self.loss is None else self.loss + rows

@@ -12,13 +12,12 @@ import torch
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError
 from distcore_data.artifact import find_model, model_here, read_manifest
+from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, in_words, not_finite
 from distcore_torch.training.tensorfile import read_tensors
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from distcore_core.contracts import Batch, ResultsStore
     from distcore_core.registry.manager import Plugins
 
@@ -145,9 +144,10 @@ class TorchPredictor:
         self.device = device
         return self
 
-    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+    def predict(self, batch: Batch) -> Answers:
         """{output feature: probabilities or encoded values, [B] or [B, classes]}."""
-        return {name: output.cpu().numpy() for name, output in self.outputs(batch)[0].items()}
+        outputs, logits = self.outputs(batch)
+        return Answers({name: each.cpu().numpy() for name, each in outputs.items()}, logits)
 
     @torch.inference_mode()
     def outputs(self, batch: Batch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
