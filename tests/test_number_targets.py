@@ -80,3 +80,24 @@ def test_a_constant_target_is_predicted(tmp_path):
     assert np.abs(errors).max() < 10.0
     assert np.abs(errors).max() / 16777217.0 < 1e-6
     assert scores["root_mean_squared_error"] < 10.0
+
+
+@pytest.mark.filterwarnings("error:overflow")
+def test_an_infinite_prediction_costs_its_row_alone(tmp_path):
+    data = table()
+    x, part = data["x0"].to_numpy().copy(), data["part"].to_numpy()
+    x[np.flatnonzero(part == 2)[:2]] = 1e9, -1e9  # exp of one of them, at least, is infinite
+    target = pa.array(np.exp(data["y"].to_numpy()))
+    data = data.set_column(0, "x0", pa.array(x)).set_column(2, "y", target)
+    given = config(tmp_path, preprocessing={"normalization": "log1p"})
+    given["input_features"][0]["preprocessing"] = {"normalization": None}
+    outcome = distcore.experiment(given, data, output_directory=tmp_path / "results", view="none")
+    predicted = pq.read_table(outcome.predictions)["y_predictions"].to_numpy()
+    infinite = np.isinf(predicted).sum()
+    assert infinite
+    folder = tmp_path / "results" / "experiment_run"
+    drawn = json.loads((folder / "test_diagnostics.json").read_text())["y"]["residuals"]
+    assert sum(drawn["counts"]) == len(predicted) - infinite
+    worst = json.loads((folder / "summary.json").read_text())["worst"]["y"]
+    errors = np.sort(np.abs(predicted - target.to_numpy()[part == 2]))[: len(predicted) - infinite]
+    assert [each["error"] for each in worst] == pytest.approx(errors[:-11:-1], rel=1e-4)

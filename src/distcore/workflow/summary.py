@@ -299,8 +299,8 @@ def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artif
 def _furthest(
     feature: Any, metadata: JSON, batch: Batch, outputs: Mapping[str, Any], numbers: np.ndarray
 ) -> list[JSON] | None:
-    """The rows of a batch that the model is furthest from; None of an output whose rows have no
-    one error.
+    """The rows of a batch that the model is furthest from, of those whose error is finite; None of
+    an output whose rows have no one error.
 
     numbers: of its rows, int64 [n]."""
     import numpy as np
@@ -331,7 +331,8 @@ def _furthest(
             "predicted": told[place],
             "error": float(errors[place]),
         }
-        for place in np.argsort(-errors, kind="stable")[:WORST]
+        for place in np.argsort(-errors, kind="stable")[np.isinf(errors).sum() :][:WORST]
+        if np.isfinite(errors[place])
     ]
 
 

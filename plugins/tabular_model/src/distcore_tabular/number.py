@@ -135,7 +135,8 @@ class NumberFeature(TabularFeature):
         """Values in original units: float64 [n]."""
         codes = codes.astype(np.float64)
         if metadata["normalization"] == "log1p":
-            return from_numpy(np.expm1(codes))
+            with np.errstate(over="ignore"):  # that a prediction is infinite is told by itself
+                return from_numpy(np.expm1(codes))
         return from_numpy(codes * metadata["scale"] + metadata["shift"])
 
     def network(self) -> NumberNetwork:

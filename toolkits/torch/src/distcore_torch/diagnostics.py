@@ -106,7 +106,7 @@ class Classes:
 
 
 class Residuals:
-    """Histogram of prediction − truth, in the target's own units."""
+    """Histogram of prediction − truth, in the target's own units, where it is finite."""
 
     def __init__(self) -> None:
         self.parts: list[NDArray[np.float64]] = []
@@ -141,7 +141,8 @@ class Residuals:
 
     def as_json(self) -> JSON:
         values = np.concatenate(self.parts) if self.parts else np.zeros(1)
-        counts, edges = np.histogram(values, RESIDUAL_BINS)
+        # A prediction may be none: exp of a large logit is infinite.
+        counts, edges = np.histogram(values[np.isfinite(values)], RESIDUAL_BINS)
         found: JSON = {"residuals": {"edges": edges.tolist(), "counts": counts.tolist()}}
         finite = self.pairs[np.isfinite(self.pairs).all(1)]
         return {**found, "pairs": finite.tolist()} if len(finite) else found
