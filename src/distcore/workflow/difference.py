@@ -32,6 +32,7 @@ NO_CAUSE_OPTIONS = (
         "trainer.ledger_steps",
         "trainer.grace_seconds",
         "trainer.hang_seconds",
+        "trainer.replay",
     ),
 )
 

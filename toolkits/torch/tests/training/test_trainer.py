@@ -396,6 +396,9 @@ def test_float16_scales_its_loss_and_resumes_exactly(tmp_path):
 COMBINER = {"type": "concat", "of_another_release": False}
 
 
+TRAINER = {"learning_rate": 0.1}
+
+
 def test_what_may_change_on_resume_and_what_may_not():
     from distcore_core.contracts import PluginRef, TrainJob
     from distcore_data.cache import Cache
@@ -405,7 +408,7 @@ def test_what_may_change_on_resume_and_what_may_not():
         config = {
             "input_features": [{"name": name, "type": "number"} for name in features],
             "combiner": {"type": "concat"},
-            "trainer": {"epochs": 3, "learning_rate": 0.1, **(trainer or {})},
+            "trainer": {"epochs": 3, **TRAINER, **(trainer or {})},
         }
         loader = PluginRef(kind="loaders", name="packed", options=loader or {})
         job = TrainJob(
@@ -425,6 +428,10 @@ def test_what_may_change_on_resume_and_what_may_not():
         "here",
     )
     check_identity(ours(), ours({"brought_later": [], "and_this": None}, combiner=COMBINER), "here")
+    speed = ours({"replay": True, "hang_seconds": 60})
+    check_identity(ours(), speed, "here")
+    before = {**ours(), "config": {**ours()["config"], "trainer": {"replay": False, **TRAINER}}}
+    check_identity(before, speed, "here")  # of a version that did not let go of it
     for other, what in (
         (
             ours({"learning_rate": 0.2}),

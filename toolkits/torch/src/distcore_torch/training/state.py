@@ -22,7 +22,9 @@ FREE_TO_CHANGE = (
     "compile",
     "eval_batch_size",
     "grace_seconds",
+    "hang_seconds",
     "ledger_steps",
+    "replay",
 )
 """Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast,
 not what."""
@@ -93,13 +95,8 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     batches and order."""
     config = dict(job.config)
     sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
-    trainer = {
-        name: value
-        for name, value in config.get("trainer", {}).items()
-        if name not in FREE_TO_CHANGE
-    }
     return {
-        "config": {**sections, "trainer": trainer},
+        "config": {**sections, "trainer": _bound(config.get("trainer", {}))},
         "cache": job.cache.key,
         "seed": job.seed,
         "global_batch_rows": global_batch,
@@ -107,9 +104,16 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     }
 
 
+def _bound(trainer: JSON) -> JSON:
+    """The options of `trainer` that a resumed run must have as they were."""
+    return {name: value for name, value in trainer.items() if name not in FREE_TO_CHANGE}
+
+
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
-    other = [*_differences(saved["config"], ours["config"], "")]
+    # An option may have been bound when the checkpoint was written.
+    before = {**saved["config"], "trainer": _bound(saved["config"]["trainer"])}
+    other = [*_differences(before, ours["config"], "")]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
