@@ -2,16 +2,19 @@
 
 import dataclasses
 import inspect
+import json
 import os
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import distcore
 from distcore.workflow.requests import AnswerRequest, TrainRequest
 from distcore_core.errors import UserError
+from distcore_testing import data
 
 OF_CONFIGS = ["train", "experiment", "preprocess", "hyperopt", "plan"]
 FUNCTIONS = [*OF_CONFIGS, "predict", "evaluate", "load", "verify", "diff"]
@@ -160,3 +163,45 @@ def test_the_command_line_has_read_nothing_by_then(command, argument, tmp_path):
 
 def parameters_of(name):
     return inspect.signature(getattr(distcore, name)).parameters
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [
+        ("trust", "no", r"trust is 'no'\. Give True or False"),
+        ("overwrite", "false", r"overwrite is 'false'\. Give True or False"),
+        ("view", "non", r"view: there is no 'non'\. Did you mean 'none'\?"),
+        ("view", 3, r"view: there is no 3\. There are: interactive, "),
+        ("data_format", 3, r"data_format is 3, and no name of a format"),
+        ("backend", 3, r"backend is 3, and no name of a backend"),
+        ("keep", "id", r"keep is 'id', and no list of columns"),
+        ("keep", 3, r"keep is 3, and no list of columns"),
+        ("output_directory", "a\0b", r"output_directory 'a\\x00b' holds a NUL"),
+    ],
+)
+def test_a_value_of_another_kind_is_an_error_that_names_the_argument(argument, value, said):
+    """A word such as "no" was taken for True, an unknown view for lines; the rest ended in Python's
+    own errors."""
+    with pytest.raises(UserError, match=said):
+        distcore.predict("results/none", {"a": [1]}, **{argument: value})
+
+
+@pytest.mark.parametrize("steps", [3, (), (1,), "ab", (0, 1, 2), (None, 3), (-1, None), {}])
+def test_steps_are_a_pair(steps):
+    with pytest.raises(UserError, match="and no pair of steps"):
+        distcore.verify("results/none", steps=steps)
+
+
+def test_a_config_that_names_no_file_and_a_backend_that_is_no_name():
+    with pytest.raises(UserError, match="is no path"):
+        distcore.train("a\0b", {"a": [1]})
+    with pytest.raises(UserError, match="Give its name, and its options in the config's section"):
+        distcore.plan(data.config("cache"), {"a": [1]}, backend={"type": "local"})
+
+
+def test_a_seed_may_be_numpys(tmp_path):
+    """It was trained with, and then could not be written down."""
+    config = data.config(str(tmp_path / "cache"))
+    given = {"random_seed": np.int64(3), "output_directory": tmp_path, "view": "none"}
+    outcome = distcore.train(config, data.table(100), **given)
+    assert json.loads((outcome.directory / "description.json").read_text())["random_seed"] == 3

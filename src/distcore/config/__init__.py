@@ -112,15 +112,20 @@ def with_overrides(
     config: RunConfig, *, backend: str | None = None, random_seed: int | None = None
 ) -> RunConfig:
     """The config as the command line wants it. Overriding the backend keeps the rest of its
-    section. Raises UserError for a seed that is none."""
+    section. Raises UserError for a seed or a backend's name that is none."""
     if backend is not None:
+        if not isinstance(backend, str):
+            raise UserError(
+                f"backend is {backend!r}, and no name. Give its name, and its options in the "
+                "config's section `backend`."
+            )
         given = SourceMap(config.source_map)
         given[("backend", "type")] = Place(0, ("--backend",))
         config = replace(config, backend=replace(config.backend, type=backend), source_map=given)
     if random_seed is not None:
         if not is_seed(random_seed):
             raise UserError(f"--random_seed should be a {SEED}, not {random_seed}.")
-        config = replace(config, random_seed=random_seed)
+        config = replace(config, random_seed=int(random_seed))  # it may be numpy's
     return config
 
 

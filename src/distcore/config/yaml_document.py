@@ -41,6 +41,8 @@ def read_document(path: str | Path) -> Document:
         raise _refuse(
             name, f"cannot be read: {error.strerror or error}. Check its permissions."
         ) from error
+    except ValueError as error:
+        raise _refuse(repr(name), f"is no path ({error}). Check it.") from error
     if len(data) > MAX_BYTES:
         raise _refuse(
             name, f"is larger than {MAX_BYTES >> 20} MiB. This is hardly a config; check the path."

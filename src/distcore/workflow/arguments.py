@@ -8,6 +8,8 @@ import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
+from numbers import Integral
+from types import UnionType
 from typing import Any, ParamSpec, TypeVar
 
 from distcore.workflow.skips import NEVER_SAVED, SKIPS
@@ -28,6 +30,18 @@ PLACES = (
 
 NAMES = ("experiment_name", "model_name")
 """Arguments that name a folder in the output directory together."""
+
+SWITCHES = ("trust", "overwrite")
+"""Arguments that are True or False: a word such as "no" would be taken for True."""
+
+VIEWS = ("interactive", "auto", "bars", "lines", "none")
+
+KINDS: Mapping[str, tuple[type | UnionType, str]] = {
+    "backend": (str | Mapping, "name of a backend. Give it as a str, such as 'local'"),
+    "data_format": (str, "name of a format. Give it as a str, such as 'csv'"),
+    "keep": (Collection, "list of columns. Give their names, such as ['id']"),
+}
+"""What other arguments are, and how to give them."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,13 +81,45 @@ def check(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if name == "skip":
             _check_skips(value)
-        elif name in PLACES and not isinstance(value, str | os.PathLike):
-            raise UserError(
-                f"{name} is {reprlib.repr(value)}, and no path or address. Give it as a str or a "
-                "pathlib.Path, such as 'results/experiment_run'."
-            )
+        elif name in PLACES:
+            _check_place(name, value)
         elif name in NAMES:
             _check_name(name, value)
+        elif name in SWITCHES and not isinstance(value, bool):
+            raise UserError(f"{name} is {reprlib.repr(value)}. Give True or False.")
+        elif name == "view" and value not in VIEWS:
+            hint = _meant(str(value), VIEWS) or f"There are: {', '.join(VIEWS)}."
+            raise UserError(f"view: there is no {reprlib.repr(value)}. {hint}")
+        elif name == "steps":
+            _check_steps(value)
+        elif name in KINDS:
+            kind, what = KINDS[name]
+            if not isinstance(value, kind) or (name == "keep" and isinstance(value, str | bytes)):
+                raise UserError(f"{name} is {reprlib.repr(value)}, and no {what}.")
+
+
+def _check_place(name: str, value: Any) -> None:
+    """Raise UserError if a value cannot be a path or an address."""
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(
+            f"{name} is {reprlib.repr(value)}, and no path or address. Give it as a str or a "
+            "pathlib.Path, such as 'results/experiment_run'."
+        )
+    if "\0" in str(value):
+        raise UserError(f"{name} {str(value)!r} holds a NUL, which no path does. Leave it out.")
+
+
+def _check_steps(value: Any) -> None:
+    """Raise UserError if a value is no pair of steps."""
+    whole = isinstance(value, tuple | list) and len(value) == 2
+    if not whole or not all(
+        (isinstance(each, Integral) and int(each) >= 0) or (number and each is None)
+        for number, each in enumerate(value)
+    ):
+        raise UserError(
+            f"steps is {reprlib.repr(value)}, and no pair of steps. Give the first and the last, "
+            "such as (0, 20), or (20, None) for all from there."
+        )
 
 
 def _check_name(name: str, value: Any) -> None:
