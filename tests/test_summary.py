@@ -1,10 +1,16 @@
-"""summary.json: what it says of the best round."""
+"""summary.json: what it says of the best round, and what it looks at for that."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import distcore
+from distcore.workflow import summary
 from distcore.workflow.summary import summary_of
 from distcore_core.contracts import TrainResult
 from distcore_core.progress import Progress, Round
+from distcore_torch import packing
+from distcore_torch.training import scores
 
 
 def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
@@ -38,3 +44,47 @@ def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
     trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
     expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
     assert summary_of(session, trained)["best"] == expected
+
+
+def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, monkeypatch):
+    """Of 80 outputs and 40 inputs they took half of an experiment, and the targets of all outputs
+    were read once for each."""
+    scored: list[str] = []
+    read: list[str] = []
+    headline, importance, pack = summary._headline, summary._importance, packing.pack
+
+    class Counted(scores.Scores):
+        def update(self, outputs, batch, logits=None):
+            scored.extend(each.name for each in self.outputs)
+            super().update(outputs, batch, logits)
+
+    def counted_pack(columns, layout, *others, **named):
+        read.extend(columns.schema.names)
+        return pack(columns, layout, *others, **named)
+
+    def counted(measure):
+        def measured(*arguments):
+            with monkeypatch.context() as patch:
+                patch.setattr(scores, "Scores", Counted)
+                patch.setattr(packing, "pack", counted_pack)
+                return measure(*arguments)
+
+        return measured
+
+    monkeypatch.setattr(summary, "_headline", counted(headline))
+    monkeypatch.setattr(summary, "_importance", counted(importance))
+    rows = range(60)
+    outputs = ["main", "second", "third"]
+    config = {
+        "input_features": [{"name": name, "type": "number"} for name in ("a", "b")],
+        "output_features": [{"name": name, "type": "number"} for name in outputs],
+        "trainer": {"epochs": 1},
+        "backend": {"type": "local", "cache_dir": str(tmp_path / "caches")},
+    }
+    data = {name: [row * place for row in rows] for place, name in enumerate(["a", "b", *outputs])}
+    outcome = distcore.experiment(config, data, output_directory=str(tmp_path), view="none")
+    found = json.loads((Path(outcome.directory) / "summary.json").read_text())
+    assert found["headline"]["target"] == "main"
+    assert {each["input"] for each in found["importance"]["inputs"]} == {"a", "b"}
+    assert scored == ["main"] * 4  # the headline; all inputs; each input dealt out anew
+    assert set(read) == {"a", "b", "main"}

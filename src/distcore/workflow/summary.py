@@ -7,6 +7,7 @@ import logging
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from distcore_core.progress import Round
     from distcore_data.artifact import Artifact
     from distcore_data.cache import CacheReader
+    from distcore_data.features import Features
 
 NAME = "summary.json"
 
@@ -147,12 +149,11 @@ def _headline(
     from distcore_torch.training.scores import Scores
 
     feature, metric = _main(summary, artifact)
-    scores = Scores(artifact.features, split="test")
-    constants = {each.name: _constant(reader, each, artifact) for each in artifact.features.outputs}
-    for batch in _targets(reader, artifact, "test"):
-        scores.update(
-            {name: _repeated(value, batch.rows) for name, value in constants.items()}, batch
-        )
+    alone = _alone(artifact, feature)
+    scores = Scores(alone, split="test")
+    constant = _constant(reader, alone)
+    for batch in _targets(reader, alone, "test"):
+        scores.update({feature: _repeated(constant, batch.rows)}, batch)
     baseline = scores.compute().get(feature, {}).get(metric)
     value = summary["scores"].get(feature, {}).get(metric, {}).get("test")
     higher = _higher(artifact, feature, metric)
@@ -183,6 +184,12 @@ def _main(summary: JSON, artifact: Artifact) -> tuple[str, str]:
     return (feature, best["metric"]) if feature in outputs else (outputs[0], "loss")
 
 
+def _alone(artifact: Artifact, output: str) -> Features:
+    """The model's features, of whose outputs this one alone is read and scored."""
+    features = artifact.features
+    return replace(features, outputs=[each for each in features.outputs if each.name == output])
+
+
 def _higher(artifact: Artifact, feature: str, metric: str) -> bool:
     if metric == "loss":
         return False
@@ -192,14 +199,17 @@ def _higher(artifact: Artifact, feature: str, metric: str) -> bool:
     )
 
 
-def _constant(reader: CacheReader, feature: Any, artifact: Artifact) -> np.ndarray:
+def _constant(reader: CacheReader, features: Features) -> np.ndarray:
     """The output that is best for every row alike: shares of the classes, or the mean of the
-    encoded values."""
+    encoded values.
+
+    features: with one output."""
     import numpy as np
 
-    shape = feature.output_shape(artifact.features.metadata[feature.name])
+    (feature,) = features.outputs
+    shape = feature.output_shape(features.metadata[feature.name])
     targets = np.concatenate(
-        [np.asarray(batch[feature.name]) for batch in _targets(reader, artifact, "train")]
+        [np.asarray(batch[feature.name]) for batch in _targets(reader, features, "train")]
     )
     if shape and targets.ndim == 1:
         counts = np.bincount(targets[targets >= 0].astype(np.int64), minlength=shape[0])
@@ -216,12 +226,12 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
     return np.broadcast_to(value, (rows, *value.shape)).copy()
 
 
-def _targets(reader: CacheReader, artifact: Artifact, split: Split) -> Iterator[Batch]:
+def _targets(reader: CacheReader, features: Features, split: Split) -> Iterator[Batch]:
     """The first rows of a split, without inputs."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
 
-    layout = prediction.layout_of(artifact.features, ("output",))
+    layout = prediction.layout_of(features, ("output",))
     names = [*layout.slots, *layout.ragged]
     last = min(LOOKED_AT, reader.rows(split))
     for start in range(0, last, prediction.READ_ROWS):
@@ -244,10 +254,11 @@ def _importance(
     if rows < 2 or len(inputs) > IMPORTANCE_INPUTS:
         return None
     feature, metric = _main(summary, artifact)
-    layout = prediction.layout_of(artifact.features, ("input", "output"))
+    alone = _alone(artifact, feature)
+    layout = prediction.layout_of(alone, ("input", "output"))
     encoded = reader.read("test", 0, rows, [*layout.slots, *layout.ragged])
 
-    scores = Scores(artifact.features, split="test")
+    scores = Scores(alone, split="test")
 
     def score(columns: pa.RecordBatch) -> float | None:
         scores.reset()
