@@ -44,7 +44,10 @@ RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 class MeanLoss(Metric):
     """Mean over rows of a loss of (output, target), or the root of it. Rows whose target is
-    NO_CLASS do not count."""
+    NO_CLASS do not count.
+
+    root: read by distcore_torch's scores, too, which take a mean from the logits, batch by batch.
+    """
 
     full_state_update = False
     higher_is_better = False

@@ -5,7 +5,8 @@ random    each row by itself, from a hash of (seed, row number)
 hash      each row by itself, from a hash of a column's value: Ludwig's own, so the assignment is
           Ludwig's
 fixed     a column says it: 0, 1, 2, or train, validation, test
-stratify  in every class of a column each split has its proportion, to within one row
+stratify  in every class of a column train has its proportion to within one row, the others to
+          within two
 datetime  by time: the earliest rows train, the latest test
 given     the dataset came as separate sets
 """
