@@ -338,3 +338,38 @@ def test_when_the_work_is_over_a_signal_changes_nothing(number):
 )
 def test_how_a_process_ended_is_told_of_every_signal(code, words):
     assert how_it_ended(code) == words
+
+
+def settings():
+    fd = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(fd)
+    handlers = [signal.getsignal(each) for each in ENDING]
+    return handlers, fd, sys.unraisablehook, Stoppable.active
+
+
+@pytest.mark.parametrize("where", ["begins", "ends"])
+def test_ctrl_c_while_the_block_begins_or_ends_leaves_all_as_it_was(monkeypatch, where):
+    """Of a program that goes on after it, no later call could be stopped, and its thread stayed."""
+    before, start, set_handler = settings(), threading.Thread.start, signal.signal
+
+    def interrupted_start(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    def interrupted_handler(number, handler):
+        set_handler(number, handler)
+        if number == signal.SIGINT and handler == before[0][0]:
+            raise KeyboardInterrupt
+
+    if where == "begins":
+        monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    else:
+        monkeypatch.setattr(signal, "signal", interrupted_handler)
+    with pytest.raises(KeyboardInterrupt), Stoppable():
+        pass
+    monkeypatch.undo()
+    assert settings() == before
+    until = time.monotonic() + 20
+    while any(each.name == "distcore-signals" for each in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.01)

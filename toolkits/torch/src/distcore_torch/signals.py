@@ -89,6 +89,9 @@ class Stoppable:
         self.asked: list[Asked] = []
         self._settled = False
         self._before: dict[int, Any] = {}
+        self._hook = sys.unraisablehook
+        self._writing: int | None = None
+        self._pipe_before = -1
         self._busy = 0
         self._since = 0.0
         self._again = 0  # the next call of the handler is for this signal, which was counted before
@@ -111,16 +114,24 @@ class Stoppable:
         if Stoppable.active is not None:
             return Stoppable.active
         Stoppable.active = self
-        self._busy = _busy(calls_of(sys._getframe(1)))
+        try:
+            self._busy = _busy(calls_of(sys._getframe(1)))
+            self._begin()
+        except BaseException:  # a ctrl-C that is not ours yet
+            self._put_back()
+            raise
+        return self
+
+    def _begin(self) -> None:
         if self.to_the_end:
             atexit.register(_deaf)  # the first that is registered is the last that is called
         self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
-        self._pipe_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         threading.Thread(
             target=self._watch, args=(reading,), name="distcore-signals", daemon=True
         ).start()
+        self._pipe_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in ENDING:
             before = signal.getsignal(number)
             others = number != signal.SIGINT and before != signal.SIG_DFL
@@ -129,7 +140,18 @@ class Stoppable:
                 signal.signal(number, self._handle)
         if self.owns_process:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        return self
+
+    def _put_back(self) -> None:
+        """Everything is as it was before the block. Ctrl-C's handler is the last: from there on it
+        may raise KeyboardInterrupt anywhere."""
+        if sys.unraisablehook == self._unraisable:
+            sys.unraisablehook = self._hook
+        if self._writing is not None:
+            signal.set_wakeup_fd(self._pipe_before)
+            os.close(self._writing)
+        Stoppable.active = None
+        for number, before in reversed(self._before.items()):
+            signal.signal(number, before)
 
     def __exit__(
         self,
@@ -142,13 +164,7 @@ class Stoppable:
         self.settle()
         if self.to_the_end:
             return
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        if sys.unraisablehook == self._unraisable:
-            sys.unraisablehook = self._hook
-        signal.set_wakeup_fd(self._pipe_before)
-        os.close(self._writing)
-        Stoppable.active = None
+        self._put_back()
 
     def settle(self) -> None:
         """The work is over: from here on a first signal changes nothing any more, and a second
@@ -290,7 +306,8 @@ def _in_a_fork() -> None:
     if active is None:
         return
     signal.set_wakeup_fd(-1)
-    os.close(active._writing)
+    if active._writing is not None:
+        os.close(active._writing)
     sys.unraisablehook = active._hook
     for number, before in active._before.items():
         signal.signal(number, before)
