@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -90,3 +91,18 @@ def test_what_torch_is_set_to_changes_no_bit_and_is_put_back(
                 distcore.load(tmp_path / "none")
             assert settings() == before
     assert found == alone
+
+
+def test_what_the_program_has_frozen_stays_frozen(tmp_path: Path) -> None:
+    """A server freezes what it has before it forks, so that its children share the memory."""
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        assert before
+        config = data.config(str(tmp_path / "cache"))
+        distcore.train(config, data.table(100), output_directory=tmp_path, view="none")
+        assert gc.get_freeze_count() > 0.9 * before  # what is no longer used leaves it
+    finally:
+        gc.unfreeze()
+    distcore.train(config, data.table(100), output_directory=tmp_path, view="none")
+    assert not gc.get_freeze_count()

@@ -58,15 +58,18 @@ def quiet_collector() -> Iterator[None]:
     steps.
 
     What is garbage already stays until the end: one pass over all that torch has imported takes
-    80 ms."""
-    before = gc.get_threshold()
-    gc.freeze()
+    80 ms. What the program has frozen itself, as servers do before they fork, stays frozen; then
+    nothing more is."""
+    before, theirs = gc.get_threshold(), gc.get_freeze_count()
+    if not theirs:
+        gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not theirs:
+            gc.unfreeze()
 
 
 @contextmanager
