@@ -112,7 +112,7 @@ def _bound(trainer: JSON) -> JSON:
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
     # An option may have been bound when the checkpoint was written.
-    before = {**saved["config"], "trainer": _bound(saved["config"]["trainer"])}
+    before = {**saved["config"], "trainer": _bound(saved["config"].get("trainer", {}))}
     other = [*_differences(before, ours["config"], "")]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
