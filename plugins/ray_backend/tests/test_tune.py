@@ -94,6 +94,18 @@ def test_trials_of_trees_are_one_process_each(tmp_path, trainer):
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nodes")
+def test_a_trial_that_is_stopped_gives_its_workers_places_back(tmp_path):
+    """Three fit at once; the later ones waited for ever."""
+    scheduler = {"type": "asha", "grace_period": 1, "max_t": 1}
+    written = config(tmp_path, num_samples=5, scheduler=scheduler)
+    written["trainer"] = {"epochs": 1000, "early_stop": -1, "batch_size": 64}
+    outcome = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "results")
+    assert [each["state"] for each in outcome.trials] == ["stopped"] * 5
+    assert all(each["rounds"] for each in outcome.trials)
+
+
 @pytest.mark.usefixtures("nodes")
 def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_path):
     written = config(tmp_path, num_samples=4, max_concurrent_trials=4)

@@ -32,6 +32,9 @@ QUIET = {
 """Tune's settings if the user has none: no files of its own beside ours, no tables on the
 terminal, and signals are ours."""
 
+FREE_SECONDS = 2.0
+"""How often what dead trials hold is looked for."""
+
 MOST_NODES = 256
 """Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
 
@@ -197,12 +200,17 @@ def _callback(
         """Hears from Tune of every trial that ended. Tune saves its callbacks to go on with them,
         which is not how a search goes on here, and whoever is told holds what no pickle takes."""
 
+        freed = 0.0
+
         def __reduce__(self) -> Any:
             return Callback, ()
 
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
             if interrupt.asked:
                 raise interrupt.stopped()
+            if time.monotonic() - self.freed > FREE_SECONDS:
+                _free_places_of_the_dead()
+                self.freed = time.monotonic()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             settle(trial.config, None, _seconds(trial))
@@ -211,6 +219,27 @@ def _callback(
             settle(trial.config, _why(trial), _seconds(trial))
 
     return Settled()
+
+
+def _free_places_of_the_dead() -> None:
+    """Give back what the workers of trials that were stopped, or died, had reserved. Ray keeps it
+    until the job ends, and Ray Train's own cleaner asks a dashboard, which a cluster that was
+    started here has not: the next trial would wait for ever."""
+    import ray
+    from ray._private.state import state
+    from ray._raylet import ActorID, PlacementGroupID
+    from ray.core.generated import gcs_pb2
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    table: Any = gcs_pb2  # whose classes are made as it is imported
+    job = ray.get_runtime_context().get_job_id()
+    for found in state._connect_and_get_accessor().get_placement_group_table():
+        group = table.PlacementGroupTableData.FromString(found)
+        held = group.state != table.PlacementGroupTableData.REMOVED
+        # The driver's own count as those of a dead actor, too: it is none.
+        by_actor = group.creator_actor_id not in (b"", ActorID.nil().binary())
+        if held and by_actor and group.creator_actor_dead and group.creator_job_id.hex() == job:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
 def _seconds(trial: Any) -> float:
