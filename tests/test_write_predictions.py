@@ -1,5 +1,7 @@
 """Predictions are written by a thread beside the forward pass: in order, whole or not at all."""
 
+import time
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from distcore.workflow.results import refuse_without_scores
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import DistcoreError, TrainingError
+from distcore_torch import prediction_files
 from distcore_torch.decoding import finite_or_told
 from distcore_torch.prediction_files import GROUP_ROWS, write_predictions
 
@@ -102,3 +105,26 @@ def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
     for value in (None, float("nan")):
         with pytest.raises(TrainingError, match="No score of y is finite"):
             refuse_without_scores(ended(y=value))
+
+
+def test_ctrl_c_while_the_last_rows_are_written_waits_for_them(tmp_path, monkeypatch):
+    """Arrow's writer was closed under the thread that wrote, which ended the process."""
+    told = []
+
+    class Writer:
+        def write_table(self, table):
+            time.sleep(0.3)
+            told.append("written")
+
+        def close(self):
+            told.append("closed")
+
+    def interrupted(pool, *error):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prediction_files, "_writer", lambda *_: Writer())
+    monkeypatch.setattr(prediction_files.ThreadPoolExecutor, "__exit__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(tmp_path / "a.parquet", [batch(0, 2)], SCHEMA)
+    assert told == ["written", "closed"]
+    assert not [*tmp_path.iterdir()]

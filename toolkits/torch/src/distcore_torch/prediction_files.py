@@ -92,9 +92,10 @@ def write_predictions(
         nonlocal rows
         writer: Any = None
         under_way: Future[None] | None = None
+        # A thread encodes a row group while the next one is predicted.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="distcore-write")
         try:
-            # A thread encodes a row group while the next one is predicted.
-            with ThreadPoolExecutor(1, thread_name_prefix="distcore-write") as thread:
+            with thread:
                 for table in _grouped(batches):
                     writer = writer or _writer(file, table.schema, path.suffix)
                     if under_way is not None:
@@ -105,6 +106,9 @@ def write_predictions(
                 under_way.result()
             writer = writer or _writer(file, empty, path.suffix)
         finally:
+            # Ctrl-C may have ended that wait. Closed while it is written to, Arrow's writer ends
+            # the process.
+            thread.shutdown()
             if writer is not None:
                 writer.close()
 
