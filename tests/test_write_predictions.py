@@ -1,5 +1,6 @@
 """Predictions are written by a thread beside the forward pass: in order, whole or not at all."""
 
+import threading
 import time
 
 import pyarrow as pa
@@ -109,10 +110,11 @@ def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
 
 def test_ctrl_c_while_the_last_rows_are_written_waits_for_them(tmp_path, monkeypatch):
     """Arrow's writer was closed under the thread that wrote, which ended the process."""
-    told = []
+    told, begun = [], threading.Event()
 
     class Writer:
         def write_table(self, table):
+            begun.set()
             time.sleep(0.3)
             told.append("written")
 
@@ -120,6 +122,7 @@ def test_ctrl_c_while_the_last_rows_are_written_waits_for_them(tmp_path, monkeyp
             told.append("closed")
 
     def interrupted(pool, *error):
+        begun.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(prediction_files, "_writer", lambda *_: Writer())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -92,25 +93,32 @@ def write_predictions(
         nonlocal rows
         writer: Any = None
         under_way: Future[None] | None = None
-        # A thread encodes a row group while the next one is predicted.
-        thread = ThreadPoolExecutor(1, thread_name_prefix="distcore-write")
+        turn, over = threading.Lock(), False
+
+        def write(table: pa.Table) -> None:
+            with turn:
+                if not over:
+                    writer.write_table(table)
+
         try:
-            with thread:
+            # A thread encodes a row group while the next one is predicted.
+            with ThreadPoolExecutor(1, thread_name_prefix="distcore-write") as thread:
                 for table in _grouped(batches):
                     writer = writer or _writer(file, table.schema, path.suffix)
                     if under_way is not None:
                         under_way.result()
-                    under_way = thread.submit(writer.write_table, table)
+                    under_way = thread.submit(write, table)
                     rows += table.num_rows
             if under_way is not None:
                 under_way.result()
             writer = writer or _writer(file, empty, path.suffix)
         finally:
-            # Ctrl-C may have ended that wait. Closed while it is written to, Arrow's writer ends
-            # the process.
-            thread.shutdown()
-            if writer is not None:
-                writer.close()
+            # Ctrl-C may have ended the wait for the thread, and Python takes that for ended then.
+            # Closed while it is written to, Arrow's writer ends the process.
+            with turn:
+                over = True
+                if writer is not None:
+                    writer.close()
 
     with explained(
         path.parent,
