@@ -38,6 +38,8 @@ EXACT_CLASSES = 64
 """Up to this many classes roc_auc keeps every probability; beyond, it counts them in BINS
 intervals."""
 BINS = 1024
+PART_VALUES = 1 << 20
+"""Probabilities that are counted at once."""
 
 RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -190,12 +192,38 @@ class ClassRocAuc(_Gathered, MulticlassAUROC):
             return super().compute()[counts].mean()
 
 
-class BinnedRocAuc(Metric):
-    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS]
-    counts.
+class _InParts:
+    """Counts of some rows after others, the same in any parts: what is made of a value on the way
+    is more than the value, so a batch of many classes would take gigabytes."""
 
-    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20)
-    count as equal."""
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        rows = max(1, PART_VALUES // max(1, output[:1].numel()))
+        for some, wanted in zip(output.split(rows), target.split(rows), strict=True):
+            super().update(some, wanted)  # type: ignore[misc]
+
+
+class HitsAtK(_InParts, MulticlassAccuracy):
+    """The mean over classes of the share of rows whose class is among the k most likely."""
+
+
+class ClassAccuracy(MulticlassAccuracy):
+    """torchmetrics' mean over classes of their accuracy, whose counts are taken from a confusion
+    matrix of [classes, classes] that it makes at every update: here in memory that grows with the
+    classes, not with their square. The same counts."""
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        known = target >= 0
+        predicted, target = output.argmax(1)[known], target[known].long()
+        told, truth, right = (
+            each.bincount(minlength=len(self.tp))
+            for each in (predicted, target, target[predicted == target])
+        )
+        wrong = told + truth - 2 * right
+        self._update_state(right, told - right, len(target) - wrong - right, truth - right)
+
+
+class _BinnedRocAuc(Metric):
+    """BinnedRocAuc of rows that are counted at once."""
 
     full_state_update = False
     higher_is_better = True
@@ -215,9 +243,11 @@ class BinnedRocAuc(Metric):
         output, target = output[known].float(), target[known].long()
         place = (output.logit(1e-9).clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
         cell = place.long() + torch.arange(self.classes, device=output.device) * BINS
-        self.all += cell.flatten().bincount(minlength=self.all.numel()).view_as(self.all)
-        hit = cell.gather(1, target[:, None]).flatten()
-        self.positive += hit.bincount(minlength=self.all.numel()).view_as(self.all)
+        # Into the counts themselves: bincount makes them anew, which of many classes are more than
+        # the values of an update.
+        one = torch.ones((), dtype=torch.long, device=output.device)
+        for counts, met in ((self.all, cell), (self.positive, cell.gather(1, target[:, None]))):
+            counts.view(-1).scatter_add_(0, met.flatten(), one.expand(met.numel()))
 
     def compute(self) -> torch.Tensor:
         positive, negative = self.positive.double(), (self.all - self.positive).double()
@@ -225,6 +255,14 @@ class BinnedRocAuc(Metric):
         area = (positive * (below + negative / 2)).sum(1)
         pairs = positive.sum(1) * negative.sum(1)
         return (area / pairs)[pairs > 0].mean().float()
+
+
+class BinnedRocAuc(_InParts, _BinnedRocAuc):
+    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS]
+    counts.
+
+    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20)
+    count as equal."""
 
 
 Makers = Mapping[str, Callable[[], Metric]]
@@ -271,10 +309,10 @@ def category(classes: int, top_k: int, loss: RowLoss) -> Makers:
     }
     return {
         "loss": partial(MeanLoss, loss, skip_negative=True),
-        "accuracy": partial(MulticlassAccuracy, **common),
+        "accuracy": partial(ClassAccuracy, **common),
         "accuracy_micro": partial(MulticlassAccuracy, average="micro", **common),
         "roc_auc": partial(ClassRocAuc if classes <= EXACT_CLASSES else BinnedRocAuc, classes),
-        "hits_at_k": partial(MulticlassAccuracy, top_k=top_k, **common),
+        "hits_at_k": partial(HitsAtK, top_k=top_k, **common),
     }
 
 
