@@ -82,6 +82,22 @@ def test_it_is_self_contained(tmp_path: Path) -> None:
     assert checker.tags.count("svg") == 3
 
 
+def test_classes_of_a_matrix_that_is_written_by_cells(tmp_path: Path) -> None:
+    """Of more than 1,000 classes only the cells that were met are in the file."""
+    whole = render(folder(tmp_path))
+    cells = {"truth": [0, 0, 1], "predicted": [0, 1, 1], "rows": [3, 1, 4]}
+    write_vouched(
+        tmp_path / "test_diagnostics.json",
+        {"y": {"labels": ["a", "b"], "confusion_cells": cells}},
+    )
+    text = render(tmp_path)
+    assert "2 classes: the confusion matrix is in test_diagnostics.json" in text
+    begin = "<figcaption>Classes</figcaption>"
+    end = "</table>"
+    assert text.partition(begin)[2].partition(end)[0] == whole.partition(begin)[2].partition(end)[0]
+    assert "0.889" in text.partition(begin)[2]
+
+
 def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text

@@ -88,7 +88,15 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
     for output, each in diagnostics.items():
         yield f'<h2>{escape(output)} on the test split</h2><div class="row">'
         if "confusion" in each:
-            yield from _classes(*in_natural_order(each["labels"], each["confusion"]))
+            labels, confusion = in_natural_order(each["labels"], each["confusion"])
+            if len(labels) <= MAX_CLASSES:
+                yield charts.heat_table(labels, confusion, "Confusion matrix")
+            else:
+                yield _too_many(labels)
+            yield from _classes(labels[:MAX_CLASSES], *_of_matrix(confusion))
+        if "confusion_cells" in each:
+            yield _too_many(each["labels"])
+            yield from _classes(*_of_cells(each["labels"], each["confusion_cells"]))
         if "thresholds" in each:
             yield from thresholds.drawn(each["thresholds"], each["labels"])
         if "calibration" in each:
@@ -115,28 +123,57 @@ def in_natural_order(
     labels: Sequence[str], confusion: Sequence[Sequence[int]]
 ) -> tuple[list[str], list[list[int]]]:
     """Classes by number if all are numbers, else by name; they come by frequency."""
-    try:
-        order = sorted(range(len(labels)), key=lambda at: float(labels[at]))
-    except ValueError:
-        order = sorted(range(len(labels)), key=lambda at: labels[at].lower())
+    order = _natural(labels)
     return [labels[at] for at in order], [
         [confusion[row][column] for column in order] for row in order
     ]
 
 
-def _classes(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> Iterator[str]:
-    """The confusion matrix, and precision, recall and F1 of each class."""
-    if len(labels) <= MAX_CLASSES:
-        yield charts.heat_table(labels, confusion, "Confusion matrix")
-    else:
-        yield f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
+def _natural(labels: Sequence[str]) -> list[int]:
+    try:
+        return sorted(range(len(labels)), key=lambda at: float(labels[at]))
+    except ValueError:
+        return sorted(range(len(labels)), key=lambda at: labels[at].lower())
+
+
+def _too_many(labels: Sequence[str]) -> str:
+    return f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
+
+
+def _of_matrix(confusion: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[int]]:
+    """Of each class that is shown: rows that are told rightly, that have it, that are told it."""
+    shown = range(min(len(confusion), MAX_CLASSES))
+    return (
+        [confusion[at][at] for at in shown],
+        [sum(confusion[at]) for at in shown],
+        [sum(row[at] for row in confusion) for at in shown],
+    )
+
+
+def _of_cells(
+    labels: Sequence[str], cells: Mapping[str, Sequence[int]]
+) -> tuple[list[str], list[int], list[int], list[int]]:
+    """The classes that are shown, and the same of them, from the cells that were met."""
+    right, truth, told = [0] * len(labels), [0] * len(labels), [0] * len(labels)
+    for row, column, count in zip(cells["truth"], cells["predicted"], cells["rows"], strict=True):
+        truth[row] += count
+        told[column] += count
+        right[row] += count * (row == column)
+    shown = _natural(labels)[:MAX_CLASSES]
+    return (
+        [labels[at] for at in shown],
+        [right[at] for at in shown],
+        [truth[at] for at in shown],
+        [told[at] for at in shown],
+    )
+
+
+def _classes(
+    labels: Sequence[str], rights: Sequence[int], truths: Sequence[int], tolds: Sequence[int]
+) -> Iterator[str]:
+    """Precision, recall and F1 of each class."""
     rows = []
-    for at, label in enumerate(labels[:MAX_CLASSES]):
-        right, truth, told = (
-            confusion[at][at],
-            sum(confusion[at]),
-            sum(row[at] for row in confusion),
-        )
+    for label, right, truth, told in zip(labels, rights, truths, tolds, strict=True):
         precision, recall = right / told if told else None, right / truth if truth else None
         f1 = 2 * right / (truth + told) if truth + told else None
         shares = ("–" if each is None else f"{each:.3f}" for each in (precision, recall, f1))

@@ -41,13 +41,45 @@ SAMPLE = 1_000_000
 """Residuals kept for the histogram; later ones only count into its range."""
 
 
+MATRIX_CLASSES = 1000
+"""Of more classes only the cells of the confusion matrix that were met are kept and written: the
+whole of 20,000 has 400 million."""
+
+
+class Cells:
+    """The cells of a confusion matrix that were met, and how often; no more than there are rows."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._merged = self._waiting = 0
+
+    def add(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """places: truth * classes + predicted; counts: of each."""
+        self._parts.append((places, counts))
+        self._waiting += len(places)
+        if self._waiting > max(self._merged, 1 << 16):  # each is sorted a few times, not each time
+            self.merged()
+
+    def merged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Distinct places in their order, and the counts of each."""
+        none = np.zeros(0, np.int64)
+        places, inverse = np.unique(
+            np.concatenate([none, *(part for part, _ in self._parts)]), return_inverse=True
+        )
+        counts = np.zeros(len(places), np.int64)
+        np.add.at(counts, inverse, np.concatenate([none, *(part for _, part in self._parts)]))
+        self._parts, self._merged, self._waiting = [(places, counts)], len(places), 0
+        return places, counts
+
+
 class Classes:
-    """Confusion matrix [classes, classes] (rows: truth) and calibration of the highest
-    probability."""
+    """Confusion matrix (rows: truth) and calibration of the highest probability."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = list(labels)
-        self.counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
+        self.cells = Cells() if len(self.labels) > MATRIX_CLASSES else None
+        size = 0 if self.cells else len(self.labels)
+        self.counts = np.zeros((size, size), np.int64)
         self.bins = np.zeros((3, BINS))
         self.others: list[NDArray[np.float64]] = []
         self.thresholds = np.zeros((2, THRESHOLDS), np.int64)
@@ -69,18 +101,26 @@ class Classes:
             confidence = output.max(1)
             right = predicted == target
         size = len(self.labels)
-        self.counts += np.bincount(target * size + predicted, minlength=size * size).reshape(
-            size, size
-        )
+        places = target * size + predicted
+        if self.cells:
+            self.cells.add(places, np.ones(len(places), np.int64))
+        else:
+            flat = np.bincount(places, minlength=size * size)
+            self.counts += flat.reshape(size, size)
         place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
         for row, weights in enumerate((None, confidence, right)):
             self.bins[row] += np.bincount(place, weights=weights, minlength=BINS)
 
     def state(self) -> Arrays:
-        return {"counts": self.counts, "bins": self.bins, "thresholds": self.thresholds}
+        state = {"counts": self.counts, "bins": self.bins, "thresholds": self.thresholds}
+        if self.cells:
+            state["cells"] = np.stack(self.cells.merged())
+        return state
 
     def add(self, state: Arrays) -> None:
         self.counts = self.counts + state["counts"]
+        if self.cells:
+            self.cells.add(*state["cells"])
         self.others.append(state["bins"])
         self.thresholds = self.thresholds + state["thresholds"]
 
@@ -96,13 +136,21 @@ class Classes:
         return {
             **scored,
             "labels": self.labels,
-            "confusion": self.counts.tolist(),
+            **self._confusion(),
             "calibration": {
                 "expected": (bins[1] / counts).tolist(),
                 "observed": (bins[2] / counts).tolist(),
                 "counts": bins[0].astype(int).tolist(),
             },
         }
+
+    def _confusion(self) -> JSON:
+        if not self.cells:
+            return {"confusion": self.counts.tolist()}
+        places, counts = self.cells.merged()
+        truth, predicted = np.divmod(places, len(self.labels))
+        found = {"truth": truth, "predicted": predicted, "rows": counts}
+        return {"confusion_cells": {name: each.tolist() for name, each in found.items()}}
 
 
 class Residuals:

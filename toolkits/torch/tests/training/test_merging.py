@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_sum
 
 from distcore_data.encoding.exactsum import exact_sum, total
+from distcore_torch import diagnostics
 from distcore_torch.diagnostics import SAMPLE, Classes, Residuals
 from distcore_torch.training.merging import MergedState
 
@@ -105,6 +106,43 @@ def test_drawings_of_pieces_are_those_of_the_whole():
     assert results[0]["calibration"]["expected"] == pytest.approx(
         whole.as_json()["calibration"]["expected"]
     )
+
+
+def test_of_many_classes_only_the_cells_that_were_met_are_kept(monkeypatch):
+    """The confusion matrix of 20,000 classes took 3 GB, in memory and in the file, for any rows."""
+    rng = np.random.default_rng(1)
+    output, truth = rng.random((900, 7), np.float32), rng.integers(0, 7, 900)
+    labels = [str(each) for each in range(7)]
+
+    def drawn(cuts):
+        joined = Classes(labels)
+        for start, stop in cuts:
+            part = Classes(labels)
+            for rows in (slice(start, stop - 2), slice(stop - 2, stop)):
+                part.update(output[rows], truth[rows], output[rows].argmax(1))
+            joined.add(part.state())
+        return joined.as_json()
+
+    matrix = drawn([(0, 900)])["confusion"]
+    monkeypatch.setattr(diagnostics, "MATRIX_CLASSES", 6)
+    pieces = [(0, 20), (20, 400), (400, 900)]
+    found = drawn(pieces)
+    cells = found["confusion_cells"]
+    assert "confusion" not in found
+    assert cells == drawn(pieces[::-1])["confusion_cells"]
+    again = np.zeros((7, 7), int)
+    again[cells["truth"], cells["predicted"]] = cells["rows"]
+    assert again.tolist() == matrix
+    assert Classes(labels).as_json()["confusion_cells"]["rows"] == []
+
+    many = Classes(list(map(str, range(100_000))))
+    assert sum(each.nbytes for each in many.state().values()) < 10_000  # a matrix has 80 GB
+    many.update(np.ones((1, 2), np.float32), np.array([99_999]), np.array([7]))
+    assert many.as_json()["confusion_cells"] == {
+        "truth": [99_999],
+        "predicted": [7],
+        "rows": [1],
+    }
 
 
 def test_residuals_of_pieces_are_the_first_of_the_whole():
