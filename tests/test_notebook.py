@@ -3,10 +3,12 @@ ipywidgets and without."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 nbclient = pytest.importorskip("nbclient")
@@ -117,3 +119,25 @@ def test_figures_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     model = distcore.load(outcome.model)
     found = model.evaluate("penguins.csv")
     assert found == distcore.evaluate(outcome.model, "penguins.csv")
+
+
+def test_a_confusion_of_many_classes_is_drawn_from_the_cells_that_were_met(tmp_path: Path) -> None:
+    """And a notebook is spared a table of a million cells."""
+    import distcore
+    from distcore_torch.diagnostics import MATRIX_CLASSES, Classes
+
+    outcome = distcore.Outcome(tmp_path, model=None, training_statistics={})
+    for size in (3, MATRIX_CLASSES, MATRIX_CLASSES + 1):
+        labels = [f"c{at}" for at in range(size)]
+        classes = Classes(labels)
+        told = np.array([0, 2, 2])
+        classes.update(np.eye(size, dtype=np.float32)[told], np.array([0, 1, 1]), told)
+        (tmp_path / "test_diagnostics.json").write_text(json.dumps({"y": classes.as_json()}))
+        figure = outcome.plot("confusion")
+        met = [each for each in figure.spec["data"]["values"] if each["rows"]]
+        assert met == [
+            {"truth": "c0", "predicted": "c0", "rows": 1},
+            {"truth": "c1", "predicted": "c2", "rows": 2},
+        ]
+        assert ('class="heat"' in outcome._repr_html_()) == (size == 3)
+        assert (f"{size} classes: the confusion matrix is in" in figure.html) == (size > 3)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from distcore_data.artifact import Artifact
 
 KINDS = ("curves", "confusion", "importance", "residuals")
+
+MOST_CLASSES = 100
+"""Of more, a notebook shows no confusion matrix of its own: a thousand have a million cells."""
+
 COLOURS = ("#2563eb", "#ea7317", "#0f9d6c", "#b0308f", "#7a5af0", "#0891b2", "#b45309", "#be123c")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 STYLE = (
@@ -182,8 +186,8 @@ def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
             yield _bars(found["inputs"])
         return
     for output, each in _read(outcome, "test_diagnostics.json").items():
-        if kind == "confusion" and "confusion" in each:
-            yield _confusion(f"Confusion matrix of {output}", each["labels"], each["confusion"])
+        if kind == "confusion" and "labels" in each:
+            yield _confusion(f"Confusion matrix of {output}", each)
         if kind == "residuals" and "residuals" in each:
             edges, counts = each["residuals"]["edges"], each["residuals"]["counts"]
             rows = [
@@ -207,18 +211,32 @@ def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
             )
 
 
-def _confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
+def _confusion(title: str, found: JSON) -> Figure:
+    labels, counts = found["labels"], found.get("confusion")
+    if counts is not None:
+        cells = [
+            (truth, told, count)
+            for truth, row in enumerate(counts)
+            for told, count in enumerate(row)
+        ]
+    else:  # of many classes, those that were met
+        met = found["confusion_cells"]
+        cells = list(zip(met["truth"], met["predicted"], met["rows"], strict=True))
     rows = [
-        {"truth": truth, "predicted": told, "rows": counts[at][to]}
-        for at, truth in enumerate(labels)
-        for to, told in enumerate(labels)
+        {"truth": labels[truth], "predicted": labels[told], "rows": count}
+        for truth, told, count in cells
     ]
     encoding = {
         "x": {"field": "predicted", "type": "nominal"},
         "y": {"field": "truth", "type": "nominal"},
         "color": {"field": "rows", "type": "quantitative"},
     }
-    return Figure(_spec(title, "rect", rows, encoding), charts.heat_table(labels, counts, title))
+    html = (
+        f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
+        if counts is None or len(labels) > MOST_CLASSES
+        else charts.heat_table(labels, counts, title)
+    )
+    return Figure(_spec(title, "rect", rows, encoding), html)
 
 
 def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
