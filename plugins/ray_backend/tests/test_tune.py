@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet
@@ -106,6 +108,41 @@ def test_a_trial_that_is_stopped_gives_its_workers_places_back(tmp_path):
     assert all(each["rounds"] for each in outcome.trials)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nodes")
+def test_a_trial_whose_process_is_killed_goes_on_in_another(tmp_path):
+    """Its node was lost, say. A trial that fails by itself is not repeated."""
+    written = config(tmp_path, num_samples=1, max_retries=1, max_concurrent_trials=1)
+    written["hyperopt"]["parameters"] = {
+        "trainer.learning_rate": {"space": "grid_search", "values": [0.01, 1e30]}
+    }
+    written["backend"]["type"] = "local"
+    written["backend"]["trainer"] = {"type": "local"}
+    written["trainer"] = {"epochs": 30, "early_stop": -1, "batch_size": 8}
+    rounds = tmp_path / "results" / "hyperopt_run" / "trials" / "0000" / "rounds.jsonl"
+    killed = []
+
+    def kill():
+        until(
+            lambda: rounds.exists() and len(rounds.read_text().splitlines()) > 3, 300, "four rounds"
+        )
+        for each in processes_called("ray::ImplicitFunc"):
+            os.kill(each, signal.SIGKILL)
+            killed.append(each)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(kill)
+        outcome = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "results")
+        done.result()
+    assert len(killed) == 1
+    good, bad = sorted(outcome.trials, key=lambda each: each["parameters"]["trainer.learning_rate"])
+    assert (good["state"], bad["state"]) == ("finished", "failed")
+    assert "Going on after step" in (rounds.parent / "log.txt").read_text()
+    assert "loss" in bad["error"]
+    log = rounds.parent.with_name("0001") / "log.txt"
+    assert log.read_text().count("Trial 0001 failed") == 1
+
+
 @pytest.mark.usefixtures("nodes")
 def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_path):
     written = config(tmp_path, num_samples=4, max_concurrent_trials=4)
@@ -184,3 +221,13 @@ def until(condition, seconds, what):
     while not condition():
         assert time.monotonic() < end, f"{what} never came"
         time.sleep(0.05)
+
+
+def processes_called(name):
+    """The numbers of those whose command line begins so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_text(errors="replace").startswith(name):
+                found.append(int(path.parent.name))
+    return found

@@ -118,6 +118,7 @@ class _Run:
                     name=time.strftime("%Y%m%d-%H%M%S"),
                     storage_path=str(self.job.directory / STATE),
                     callbacks=[_callback(self.settle, interrupt)],
+                    failure_config=tune.FailureConfig(max_failures=self.options.max_retries),
                     verbose=0,
                 ),
             )
@@ -164,7 +165,7 @@ class _Run:
 
     def settle(self, config: Mapping[str, Any], failed: str | None, seconds: float) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
-        stopped, or it died."""
+        stopped, or its process was lost once too often."""
         name, raw = chosen(self.job, config)
         if name in self.settled:
             return

@@ -20,6 +20,12 @@ class TuneOptions(ExecutorOptions):
         description="What a trial takes for itself, beside its workers, on the backend ray; "
         "default: no CPU. Elsewhere the trial is the worker.",
     )
+    max_retries: int = Field(
+        3,
+        ge=0,
+        description="How often a trial whose process is lost, with its node or for want of memory, "
+        "goes on in another from its last checkpoint.",
+    )
 
     @field_validator("scheduler", mode="after")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 from distcore_core.contracts import Axis, SearchJob
 from distcore_core.errors import UserError
-from distcore_search.records import ENDED
+from distcore_search.records import ENDED, read_record
 from distcore_search.variants import draw, value_at
 
 
@@ -72,7 +72,7 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
         ),
     ]
     kind, seed = optuna_search(), (job.seed + len(begun)) % (1 << 32)
-    names = Names(begun)
+    names, given = Names(begun), dict[str, str]()
 
     class Named(kind):  # type: ignore[valid-type,misc]
         """Gives each trial its name as it is chosen: two that have the same values are two."""
@@ -80,7 +80,16 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
         def suggest(self, trial_id: str) -> dict[str, Any]:
             found = super().suggest(trial_id)
             raw = {name: found[str(at)] for at, name in enumerate(job.axes)}
-            return {"name": names.of(raw), "raw": raw}
+            given[trial_id] = names.of(raw)
+            return {"name": given[trial_id], "raw": raw}
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            record = read_record(job.work.folder(given[trial_id]))
+            if record.get("state") == "failed":  # Tune knows its last round alone
+                result, error = None, True
+            super().on_trial_complete(trial_id, result, error)
 
     search = Named(
         space=kind.convert_search_space(_space(job)),

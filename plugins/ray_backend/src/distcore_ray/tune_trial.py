@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SearchJob
-from distcore_search.records import ROUNDS, read_record
+from distcore_search.records import ROUNDS, end_record, read_record
 from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
@@ -21,13 +21,12 @@ LOG = "log.txt"
 LOOK_SECONDS = 0.2
 
 
-class TrialFailed(Exception):
-    """Tells Tune that a trial failed; its record says why."""
-
-
 def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
     """What Tune calls. Tune ends this process if the trial is to stop; the folder holds all
-    there is to know."""
+    there is to know.
+
+    A trial that fails by itself ends here like any other, and its record says that it failed: what
+    Tune hears of as a failure is a process that was lost, which it starts again."""
     from ray import tune
 
     place.enter()
@@ -51,10 +50,11 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
             if value is not None:
                 tune.report({"score": value})
         time.sleep(LOOK_SECONDS if alive else 0)
+    if failed:
+        end_record(folder, "failed", job.work.objective, repr(failed[0]))
     record = read_record(folder)
-    if failed or record.get("state") != "finished":
-        raise TrialFailed(record.get("error") or repr(failed[:1]))
-    tune.report({"score": record["score"]})
+    if record["state"] == "finished":
+        tune.report({"score": record["score"]})
 
 
 def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseException]) -> None:
