@@ -1,8 +1,10 @@
 """Experiments from end to end: what lies in the folder, what the flags and the Python calls
 give, and who listens."""
 
+import copy
 import errno
 import json
+import pickle
 import re
 import shutil
 import sys
@@ -262,6 +264,9 @@ def test_a_model_says_in_a_line_what_it_is(trained):
     """It showed its whole manifest, vocabularies and all."""
     model = distcore.load(trained)
     assert repr(model) == f"<LoadedModel of {model.place}: predicts bought>"
+    for travel in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=rf"Load it where .* distcore\.load\('{model.place}'\)"):
+            travel(model)
 
 
 def test_predictions_do_not_depend_on_batches_order_or_company(trained, frame):
@@ -541,6 +546,7 @@ def test_an_experiment_that_is_gone_on_with_tells_of_its_own_model(place):
 LISTENER = """
 import errno
 import json
+import pickle
 from pathlib import Path
 from distcore_core.hooks import hookimpl
 

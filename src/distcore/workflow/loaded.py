@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
@@ -60,9 +60,18 @@ class LoadedModel(Artifact):
             return evaluation.statistics()
 
     def __repr__(self) -> str:
-        place = self.place if isinstance(self.place, Path) else self.place.url
         names = ", ".join(printable(each.name) for each in self.features.outputs)
-        return f"<{type(self).__name__} of {place}: predicts {names}>"
+        return f"<{type(self).__name__} of {self._address}: predicts {names}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A loaded model is neither pickled nor copied. Load it where it is needed: "
+            f"distcore.load({self._address!r})."
+        )
+
+    @property
+    def _address(self) -> str:
+        return str(self.place) if isinstance(self.place, Path) else self.place.url
 
     def _repr_html_(self) -> str:
         from distcore.workflow.shown import html_of_model
