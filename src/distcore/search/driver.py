@@ -120,7 +120,10 @@ class Search:
             note_key(key_of_these(session, self.data))
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
-                "its own."
+                "its own%s.",
+                ", which stays although none was to be saved: `distcore cache prune` removes it"
+                if "skip_save_processed_input" in self.skip
+                else "",
             )
         results.write_json(directory / SEARCH, mine)
         session.started()
