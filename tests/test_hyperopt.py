@@ -379,6 +379,15 @@ def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path
             "is none of its values; the nearest is 2, not 1.5",
         ),
         (
+            (
+                "categories: [8, 16]}\n  executor: {type: local, num_samples: 3",
+                "categories: [8, 16]}\n    trainer.batch_size: {space: grid_search, values: [8, 16]}\n"
+                "  executor: {type: local, num_samples: 1000000",
+            ),
+            12,
+            "make 2,000,000 trials, and 1,000,000 are the most",
+        ),
+        (
             ("num_samples: 3", "num_samples: 3, scheduler: {type: pbt}"),
             15,
             "'pbt' is not carried out",

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 SAMPLES = 10
 """Trials if neither `num_samples` nor a grid says how many; Ludwig's."""
 
+MOST_TRIALS = 1_000_000
+"""Whose values are made before the first begins: a grid of a few parameters too many would take
+all memory."""
+
 log = logging.getLogger("distcore")
 
 
@@ -163,6 +167,13 @@ class Search:
         if chosen.get("type") in ("variant_generator", "random"):
             stated = chosen.get("random_state")
             constant = bool(chosen.get("constant_grid_search"))
+            trials = samples * math.prod(int(axis.high) + 1 for axis in axes.values() if axis.grid)
+            if trials > MOST_TRIALS:
+                message = (
+                    f"make {trials:,} trials, and {MOST_TRIALS:,} are the most: give fewer values, "
+                    "or `choice` instead of `grid_search` and num_samples"
+                )
+                raise section.refuse(("parameters",), message)
             known = variants(axes, samples, seed if stated is None else stated, points, constant)
         workers, resources, use_gpu = workers_of(self.session)
         return SearchJob(
