@@ -243,7 +243,6 @@ class ExecutorSuite:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid or 0, signal.SIGKILL)
             child.join()
-        waiting.with_name("go").touch()
         told: list[str] = []
         again = self.job(tmp_path, self.variants(), mode="patient", resume=True)
         self.make(max_concurrent_trials=1).run(again, place, told.append)
