@@ -91,7 +91,7 @@ class Stoppable:
         self._before: dict[int, Any] = {}
         self._hook = sys.unraisablehook
         self._writing: int | None = None
-        self._pipe_before = -1
+        self._pipe_before: int | None = None
         self._busy = 0
         self._since = 0.0
         self._again = 0  # the next call of the handler is for this signal, which was counted before
@@ -146,8 +146,9 @@ class Stoppable:
         may raise KeyboardInterrupt anywhere."""
         if sys.unraisablehook == self._unraisable:
             sys.unraisablehook = self._hook
-        if self._writing is not None:
+        if self._pipe_before is not None:
             signal.set_wakeup_fd(self._pipe_before)
+        if self._writing is not None:
             os.close(self._writing)
         Stoppable.active = None
         for number, before in reversed(self._before.items()):
@@ -222,7 +223,7 @@ class Stoppable:
                 if not numbers:
                     os.close(reading)
                     return
-                if self._pipe_before >= 0:
+                if self._pipe_before is not None and self._pipe_before >= 0:
                     os.write(self._pipe_before, numbers)
                 for number in numbers:
                     if number in self._before:
