@@ -209,7 +209,7 @@ def _callback(
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
             if interrupt.asked:
                 raise interrupt.stopped()
-            if time.monotonic() - self.freed > FREE_SECONDS:
+            if is_connected() and time.monotonic() - self.freed > FREE_SECONDS:
                 _free_places_of_the_dead()
                 self.freed = time.monotonic()
 

@@ -68,10 +68,10 @@ def storage_error(
     advice: str,
 ) -> DistcoreError:
     """The error to raise instead of an OSError met while writing `what` into `folder`."""
-    reason = error.strerror or str(error)
+    reason = (error.strerror or str(error)).lower()
     if error.errno in FULL:
         return kind(
-            f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{room(folder)}). "
+            f"There is no room for {what} in {os.fspath(folder)} ({reason}{room(folder)}). "
             "Nothing that was there before was changed, and what was begun was removed. Make room, "
             f"or {advice}."
         )
@@ -81,7 +81,7 @@ def storage_error(
     if error.errno in REFUSED or leads_nowhere:
         return UserError(
             f"{os.fspath(folder)} cannot be written, so there is no place for {what} "
-            f"({reason.lower()}). Nothing was changed. Make it writable, or {advice}."
+            f"({reason}). Nothing was changed. Make it writable, or {advice}."
         )
     return kind(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "

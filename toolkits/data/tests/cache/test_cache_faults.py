@@ -253,11 +253,11 @@ def test_a_place_that_is_no_folder_is_told(place):
 
 @pytest.mark.parametrize("below", ["", "cache"])
 def test_a_link_that_leads_nowhere_is_told(tmp_path, below):
-    link = tmp_path / "link"
+    link = tmp_path / "Link"
     link.symlink_to(tmp_path / "gone")
     with pytest.raises(UserError, match=rf"\(the link {link} leads nowhere\).*backend\.cache_dir"):
         build.ensure(link / below)
-    assert os.listdir(tmp_path) == ["link"]
+    assert os.listdir(tmp_path) == ["Link"]
 
 
 def test_no_room_for_scratch_is_told_too(tmp_path):
