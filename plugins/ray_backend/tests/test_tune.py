@@ -126,7 +126,7 @@ def test_a_trial_whose_process_is_killed_goes_on_in_another(tmp_path):
         until(
             lambda: rounds.exists() and len(rounds.read_text().splitlines()) > 3, 300, "four rounds"
         )
-        for each in processes_called("ray::ImplicitFunc"):
+        for each in processes_with(rounds.with_name("log.txt")):
             os.kill(each, signal.SIGKILL)
             killed.append(each)
 
@@ -223,11 +223,11 @@ def until(condition, seconds, what):
         time.sleep(0.05)
 
 
-def processes_called(name):
-    """The numbers of those whose command line begins so."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def processes_with(path):
+    """Those that have the file open."""
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
-            if path.read_text(errors="replace").startswith(name):
-                found.append(int(path.parent.name))
+            if os.readlink(each) == str(path):
+                found.add(int(each.parts[2]))
     return found

@@ -62,9 +62,8 @@ def conclude(
 
     Raises TrainingError, after that, if the best trial's model is damaged, or is not the one
     that had its score."""
-    for each in collect(work):
-        recount(work.folder(each["name"]), work.objective)
-    records, model, trouble = collect(work), None, None
+    counted = (recount(work.folder(each["name"]), work.objective) for each in collect(work))
+    records, model, trouble = work.objective.ordered(counted), None, None
     if "skip_save_model" not in skip and not interrupted:
         try:
             model = _best_model(work, records)

@@ -92,10 +92,10 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
             if len(labels) <= MAX_CLASSES:
                 yield charts.heat_table(labels, confusion, "Confusion matrix")
             else:
-                yield _too_many(labels)
+                yield charts.no_heat_table(len(labels))
             yield from _classes(labels[:MAX_CLASSES], *_of_matrix(confusion))
         if "confusion_cells" in each:
-            yield _too_many(each["labels"])
+            yield charts.no_heat_table(len(each["labels"]))
             yield from _classes(*_of_cells(each["labels"], each["confusion_cells"]))
         if "thresholds" in each:
             yield from thresholds.drawn(each["thresholds"], each["labels"])
@@ -134,10 +134,6 @@ def _natural(labels: Sequence[str]) -> list[int]:
         return sorted(range(len(labels)), key=lambda at: float(labels[at]))
     except ValueError:
         return sorted(range(len(labels)), key=lambda at: labels[at].lower())
-
-
-def _too_many(labels: Sequence[str]) -> str:
-    return f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
 
 
 def _of_matrix(confusion: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[int]]:

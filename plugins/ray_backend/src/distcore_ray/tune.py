@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
 from distcore_ray.cluster import is_connected
+from distcore_ray.tune_places import free_places_of_the_dead
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import chosen
@@ -210,7 +211,7 @@ def _callback(
             if interrupt.asked:
                 raise interrupt.stopped()
             if is_connected() and time.monotonic() - self.freed > FREE_SECONDS:
-                _free_places_of_the_dead()
+                free_places_of_the_dead()
                 self.freed = time.monotonic()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
@@ -220,32 +221,6 @@ def _callback(
             settle(trial.config, _why(trial), _seconds(trial))
 
     return Settled()
-
-
-def _free_places_of_the_dead() -> None:
-    """Give back what the workers of trials that were stopped, or died, had reserved. Ray keeps it
-    until the job ends, and Ray Train's own cleaner asks a dashboard, which a cluster that was
-    started here has not: the next trial would wait for ever."""
-    import ray
-    from ray.util.placement_group import PlacementGroup, remove_placement_group
-
-    try:  # Ray tells by no public name who made one
-        from ray._private.state import state
-        from ray._raylet import ActorID, PlacementGroupID
-        from ray.core.generated import gcs_pb2
-
-        groups = state._connect_and_get_accessor().get_placement_group_table()
-    except (ImportError, AttributeError):  # a later Ray
-        return
-    table: Any = gcs_pb2  # whose classes are made as it is imported
-    job = ray.get_runtime_context().get_job_id()
-    for found in groups:
-        group = table.PlacementGroupTableData.FromString(found)
-        held = group.state != table.PlacementGroupTableData.REMOVED
-        # The driver's own count as those of a dead actor, too: it is none.
-        by_actor = group.creator_actor_id not in (b"", ActorID.nil().binary())
-        if held and by_actor and group.creator_actor_dead and group.creator_job_id.hex() == job:
-            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
 def _seconds(trial: Any) -> float:

@@ -187,6 +187,11 @@ def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: st
     )
 
 
+def no_heat_table(classes: int) -> str:
+    """What stands in place of a confusion matrix that is too large to be looked at."""
+    return f"<p>{classes} classes: the confusion matrix is in test_diagnostics.json.</p>"
+
+
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten; one value
     is in the middle."""

@@ -1,0 +1,31 @@
+"""Places on the cluster that trials had reserved for their workers, and nobody needs any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def free_places_of_the_dead() -> None:
+    """Give back what the workers of trials that were stopped, or died, had reserved. Ray keeps it
+    until the job ends, and Ray Train's own cleaner asks a dashboard, which a cluster that was
+    started here has not: the next trial would wait for ever."""
+    import ray
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    try:  # Ray tells by no public name who made one
+        from ray._private.state import state
+        from ray._raylet import ActorID, PlacementGroupID
+        from ray.core.generated import gcs_pb2
+
+        groups = state._connect_and_get_accessor().get_placement_group_table()
+    except (ImportError, AttributeError):  # a later Ray
+        return
+    table: Any = gcs_pb2  # whose classes are made as it is imported
+    job = ray.get_runtime_context().get_job_id()
+    for found in groups:
+        group = table.PlacementGroupTableData.FromString(found)
+        held = group.state != table.PlacementGroupTableData.REMOVED
+        # The driver's own count as those of a dead actor, too: it is none.
+        by_actor = group.creator_actor_id not in (b"", ActorID.nil().binary())
+        if held and by_actor and group.creator_actor_dead and group.creator_job_id.hex() == job:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
