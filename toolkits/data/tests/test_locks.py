@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +86,17 @@ def test_a_forked_process_gives_up_no_lock_of_its_parent(folder: Path) -> None:
             locked_manifest(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         use.close()
+
+
+@pytest.mark.parametrize("lock", [locked, locked_if_free])
+def test_a_forked_process_that_leaves_the_block_leaves_the_lock_to_its_parent(
+    folder: Path, lock: Callable[[Path], AbstractContextManager[Any]]
+) -> None:
+    """With the name of its file gone, somebody else would hold another one."""
+    path = folder / "a.lock"
+    with ExitStack() as stack:
+        stack.enter_context(lock(path))
+        ended(forked(stack.close))
+        with locked_if_free(path) as free:
+            assert not free
+    assert not path.exists()

@@ -139,9 +139,11 @@ def _is_named(path: Path, handle: int) -> bool:
 
 
 def _release(path: Path, handle: int, owner: int) -> None:
-    """Remove the name while the lock is still held, so that nobody can hold a file without one."""
+    """Remove the name while the lock is still held, so that nobody can hold a file without one. A
+    forked process that leaves the block, too, leaves the name: its parent still holds the lock."""
     try:
-        path.unlink(missing_ok=True)
+        if os.getpid() == owner:
+            path.unlink(missing_ok=True)
     except OSError:
         # an empty lock file that stays does no harm; the work done under it must not fail for it
         pass
