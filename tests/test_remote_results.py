@@ -164,7 +164,7 @@ def test_the_model_predicts_and_is_scored_from_there(place, bucket):
     assert nothing_left_here(place)
 
 
-def test_where_answers_come_is_listed_once_before_the_work(place, bucket, monkeypatch):
+def test_where_answers_come_is_listed_before_the_work_and_after_it(place, bucket, monkeypatch):
     place.good("train")
     listed, list_of = [], Bucket.list
 
@@ -179,7 +179,7 @@ def test_where_answers_come_is_listed_once_before_the_work(place, bucket, monkey
         place.good(
             command, "--model_path", place.results, "--output_directory", f"{there}/{command}"
         )
-        assert listed == [f"{there}/{command}"]
+        assert listed == [f"{there}/{command}"] * 2
 
 
 def test_credentials_can_be_given(place, bucket, monkeypatch):
