@@ -27,7 +27,7 @@ from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed
 from distcore_report.compare import several, sparks
-from distcore_report.runs import find_runs, trained_seconds
+from distcore_report.runs import Run, find_runs, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -316,6 +316,19 @@ def until(condition) -> None:
 def test_one_run_is_not_compared(folder: Path) -> None:
     with pytest.raises(UserError, match="one run, and two or more are compared"):
         several([str(folder / "results" / "experiment_first")])
+
+
+def test_each_of_many_runs_is_looked_for_once(tmp_path: Path, monkeypatch) -> None:
+    places = [str(tmp_path / "one" / f"run_{number}") for number in range(60)]
+    places.append(str(tmp_path / "other" / "run_0"))
+    found = [Run(name="", place=place, state="finished") for place in places]
+    looked: list[str] = []
+    resolve = os.path.realpath
+    monkeypatch.setattr("distcore_report.compare.find_runs", lambda *_: found)
+    monkeypatch.setattr(os.path, "realpath", lambda path: looked.append(path) or resolve(path))
+    names = [run.name for run in several([str(tmp_path)])]
+    assert names == [places[0], *(f"run_{number}" for number in range(1, 60)), places[-1]]
+    assert looked == places
 
 
 def test_the_time_of_a_resumed_run_is_that_of_all_its_starts() -> None:

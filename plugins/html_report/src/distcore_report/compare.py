@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
@@ -76,7 +77,12 @@ def several(places: Sequence[str], credentials: Any = None) -> list[Run]:
     for place in places:
         for run in find_runs(place, credentials):
             found.setdefault(run.whole_place, run)
-    runs = [_named(run, list(found.values())) for run in found.values()]
+    short = Counter(map(_last, found))
+    runs = [
+        # By its path if another folder has that name too.
+        replace(run, name=_last(whole) if short[_last(whole)] == 1 else run.place)
+        for whole, run in found.items()
+    ]
     if len(runs) < 2:
         raise UserError(
             f"{', '.join(places)}: {'one run, and' if runs else 'no run, but'} two or more are "
@@ -85,15 +91,8 @@ def several(places: Sequence[str], credentials: Any = None) -> list[Run]:
     return runs
 
 
-def _named(run: Run, others: Sequence[Run]) -> Run:
-    """A run under its folder's name, or under its path if another one has that name too."""
-    short = _last(run)
-    alone = [each for each in others if _last(each) == short] == [run]
-    return replace(run, name=short if alone else run.place)
-
-
-def _last(run: Run) -> str:
-    return run.whole_place.rpartition("/")[2]
+def _last(whole_place: str) -> str:
+    return whole_place.rpartition("/")[2]
 
 
 # ------------------------------------------------------------------ what is compared
