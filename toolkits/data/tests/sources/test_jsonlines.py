@@ -14,7 +14,7 @@ from distcore_data.sources import jsonlines, plaintext
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.jsonlines import JsonPartition, column_types
 from distcore_data.sources.options import DelimitedOptions
-from distcore_data.sources.registry import open_source
+from distcore_data.sources.registry import open_source, sample
 
 compiled = pytest.mark.skipif(
     plaintext.compiled is None, reason="distcore was installed without a C compiler"
@@ -276,3 +276,71 @@ def test_names_that_do_not_fit_are_refused():
     # Room for fewer rows than there are: the file was written to meanwhile.
     assert objects(text * 2, [b"a"], b"\1", 1) is None
     assert objects(b'{"a"": 1}', [b'a"'], b"\1", 1) is None
+
+
+# ------------------------------------------------------------------ keys that vary from row to row
+
+
+@pytest.fixture(params=["compiled", "Python"])
+def few_places(request, monkeypatch):
+    """Tables of more than 200 places are scattered ones, and Arrow is to find no types of them."""
+    monkeypatch.setattr(plaintext, "MOST_PLACES", 200)
+    if request.param == "Python":
+        monkeypatch.setattr(plaintext, "compiled", None)
+    parse = jsonlines.parse
+
+    def with_types(file, start, stop, schema, text):
+        assert schema is not None or stop - start < 1000
+        return parse(file, start, stop, schema, text)
+
+    monkeypatch.setattr(jsonlines, "parse", with_types)
+
+
+@pytest.mark.parametrize("other", ["1", '{"a": [{"x": "\\n"}]}'])
+def test_keys_that_vary_make_no_table_of_all_of_them(tmp_path, few_places, other):
+    path = tmp_path / "varied.jsonl"
+    rows = [f'{{"a": "v{row}", "n": {row}, "k{row}": {other}, "e": "\\n"}}' for row in range(60)]
+    path.write_text("\n".join([*rows, '{"n": 0.5}', ""]))
+    wanted = {"a": "category", "n": "number", "e": "string"}
+    parts = open_source(path, wanted).partitions(1 << 20)
+    table = pa.Table.from_batches([each.read() for each in parts])
+    assert table["a"].to_pylist() == [*(f"v{row}" for row in range(60)), None]
+    assert table["n"].to_pylist() == [*map(float, range(60)), 0.5]
+    assert table["e"].to_pylist() == [*["\n"] * 60, None]
+    assert sample(path, 100).column("a").to_pylist()[0] == "v0"
+
+
+def test_errors_where_keys_vary(tmp_path, few_places):
+    path = tmp_path / "varied.jsonl"
+    rows = [f'{{"a": "\\n", "k{row}": 1}}' for row in range(60)]
+    path.write_text("\n".join([*rows, '{"a": 1}']))
+    with pytest.raises(DataError, match=r"the columns 'a' one holds .* between lines 1 and 61"):
+        open_source(path, {"a": "category"})
+    path.write_text("\n".join([*rows, '{"a": ', *rows]))
+    with pytest.raises(DataError, match="line 61: not a JSON object"):
+        open_source(path, {"a": "category"})
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(st.sampled_from('ab":{}[],\\é'), max_size=6),
+    lambda inside: (
+        st.lists(inside, max_size=3)
+        | st.dictionaries(st.text(st.sampled_from('ab":{}\\é'), max_size=4), inside, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@compiled
+@given(
+    st.lists(st.dictionaries(st.text(st.sampled_from('ab":{}\\é'), max_size=9), JSON, max_size=9)),
+    st.integers(0, 12),
+    st.booleans(),
+)
+@settings(max_examples=300)
+def test_names_are_those_of_the_outermost_objects(rows, most, ascii_only):
+    text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows).encode()
+    names = {name for row in rows for name in row}
+    assert plaintext.compiled.names(text, most) == min(len(names), most + 1)
+    for end in range(len(text)):
+        assert plaintext.compiled.names(text[:end], most) <= most + 1

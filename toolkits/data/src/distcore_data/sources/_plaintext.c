@@ -920,11 +920,68 @@ static PyObject *deepest(PyObject *module, PyObject *argument)
     return PyLong_FromSsize_t(found);
 }
 
+/* How many names the outermost objects have, at most `most` + 1; NO_MEMORY. Two of one hash count as one. */
+static Py_ssize_t count_names(const char *p, const char *end, Py_ssize_t most)
+{
+    Py_ssize_t depth = 0, count = 0, room = 2;
+    most = most < (end - p) / 4 ? most : (end - p) / 4; /* "":0 is the shortest */
+    while (room < 2 * (most + 2))
+        room *= 2;
+    uint64_t *met = calloc((size_t)room, sizeof(uint64_t));
+    if (!met)
+        return NO_MEMORY;
+    for (; p < end && count <= most; p++) {
+        if (*p == '"') {
+            const char *name = ++p;
+            for (; p < end && *p != '"'; p++)
+                p += *p == '\\';
+            if (p >= end)
+                break;
+            const char *behind = blanks_end(p + 1, end);
+            if (depth != 1 || behind == end || *behind != ':')
+                continue;
+            uint32_t size = (uint32_t)(p - name);
+            uint64_t found = hash_of(head_of(name, size, end), name, size) | 1; /* 0 is a free place */
+            uint64_t at = found >> 1;
+            for (at &= (uint64_t)room - 1; met[at] && met[at] != found; at = (at + 1) & ((uint64_t)room - 1))
+                ;
+            count += !met[at];
+            met[at] = found;
+        } else if (*p == '{' || *p == '[')
+            depth++;
+        else if (*p == '}' || *p == ']')
+            depth -= depth > 0;
+    }
+    free(met);
+    return count;
+}
+
+static PyObject *names(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(arguments, "y*n", &text, &most))
+        return NULL;
+    Py_ssize_t found = 0;
+    if (text.len > LONGEST)
+        PyErr_SetString(PyExc_ValueError, "the text is too long");
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        found = count_names(text.buf, (const char *)text.buf + text.len, most < 0 ? 0 : most);
+        Py_END_ALLOW_THREADS
+        if (found == NO_MEMORY)
+            PyErr_NoMemory();
+    }
+    PyBuffer_Release(&text);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
+}
+
 static PyMethodDef METHODS[] = {
     {"deepest", deepest, METH_O, "deepest(text): how many lists and objects of a JSON text are open at once, at most."},
     {"hash", hash, METH_O, "hash(text): by which this process finds a text among those seen before."},
     {"keys", keys, METH_O, "keys(text): JSON's (key, 1 boolean + 2 integer + 4 float + 8 string), by first appearance; or None."},
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
+    {"names", names, METH_VARARGS, "names(text, most): how many names JSON's outermost objects have, at most one more than `most`."},
     {"objects", objects, METH_VARARGS,
      "objects(text, names, kinds, powers, room, values, starts): as `rows`, of JSON lines and the keys of these names."},
     {"quoted", quoted, METH_VARARGS,

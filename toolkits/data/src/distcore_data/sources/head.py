@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from distcore_core.errors import DataError
-from distcore_data.sources import ranges, records
+from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
@@ -84,9 +84,13 @@ def json_head(
     if may_be_document and is_document(text):
         return document_table(text, shown).slice(0, rows)
     start = text_start(text, shown)
-    stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
     file = DataFile.at(text, shown)
-    return parse(file, start, stop, None, file.read(start, stop)).slice(0, rows)
+    while True:
+        stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
+        lines = file.read(start, stop)
+        if limit == 1 or not plaintext.is_scattered(lines):
+            return parse(file, start, stop, None, lines).slice(0, rows)
+        limit = max(limit // 4, 1)
 
 
 def delimited_head(

@@ -160,6 +160,17 @@ def _types(
     plain = plaintext.json_types(text)
     if plain is not None:
         return plain
+    if plaintext.is_scattered(text):
+        refuse_deep(text, file.shown)
+        found = _types_by_line(text, wanted)
+        if found is None:
+            _refuse_line(file.path, file.shown, start, memoryview(text).tobytes())
+            raise DataError(
+                f"{file.shown}: of the columns {', '.join(map(repr, wanted))} one holds values of "
+                f"several types between lines {ranges.line_number(file.path, start)} and "
+                f"{ranges.line_number(file.path, stop)}. Give a column values of one type."
+            )
+        return found
     try:
         return {each.name: each.type for each in parse(file, start, stop, None, text).schema}
     except DataError:

@@ -59,6 +59,12 @@ LONGEST = 1 << 28
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 OPENING, CLOSING = list(b"{["), list(b"}]")
 
+NAME = re.compile(rb'"(?:[^"\\]|\\.)*+"(?=[ \t\r\n]*:)', re.DOTALL)
+
+MOST_PLACES = 1 << 25
+"""Places of a table of JSON lines whose types Arrow is to find: it takes eight bytes for each, also
+where nothing is."""
+
 LOWEST, HIGHEST = -307, 288
 """Powers of ten for which 19 digits give neither a subnormal nor an infinity."""
 
@@ -230,6 +236,16 @@ def deepest(text: pa.Buffer | bytes) -> int:
     steps = np.isin(outside, OPENING).astype(np.int64) - np.isin(outside, CLOSING)
     depths = np.cumsum(steps)
     return int((depths - np.minimum.accumulate(np.minimum(depths, 0))).max(initial=0))
+
+
+def is_scattered(text: pa.Buffer | bytes) -> bool:
+    """Whether a table of these JSON lines would be empty but for few of its places, and too large
+    to be made: their objects have many names, and most of them few of these."""
+    if compiled is not None and hasattr(compiled, "names") and len(text) <= LONGEST:
+        most = MOST_PLACES // compiled.lines(text)
+        return compiled.names(text, most) > most
+    plain = bytes(memoryview(text))
+    return len(set(NAME.findall(plain))) * (plain.count(b"\n") + 1) > MOST_PLACES
 
 
 @cache
