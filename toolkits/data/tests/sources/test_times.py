@@ -195,3 +195,19 @@ def test_a_file_without_a_value_among_others(tmp_path):
         found = [value for block in blocks(tmp_path, raw) for value in block.to_pylist()]
         assert len(found) == 8
         assert found[5:] == [None] * 3
+
+
+def test_seconds_of_years_of_five_digits(tmp_path):
+    """With a zone the last digits of 10000-01-01 00:00:07+00:00 were cut off: ten seconds were
+    one."""
+    first = 253_402_300_800  # of the year 10000
+    for unit, per_second in (("s", 1), ("ms", 10**3), ("us", 10**6)):
+        ticks = [(first + second) * per_second for second in (0, 7)] + [None, -per_second]
+        zoned = pa.array(ticks, pa.timestamp(unit, "UTC"))
+        (block,) = blocks(pa.table({"when": zoned}), "category")
+        assert block.to_pylist() == [
+            "10000-01-01 00:00:00+00:00",
+            "10000-01-01 00:00:07+00:00",
+            None,
+            "1969-12-31 23:59:59+00:00",
+        ]

@@ -126,7 +126,8 @@ def _by_itself(local: pa.Array) -> pa.Array:
     text = _in_unit(local, "ns" if local.type.unit == "ns" else "us")
     if local.type.unit == "ns":
         text = pc.if_else(truths(ticks % 1000 == 0), pc.utf8_slice_codeunits(text, 0, -3), text)
-    return pc.if_else(truths(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, 19), text)
+    # From its end: years have four digits or more.
+    return pc.if_else(truths(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, -7), text)
 
 
 def time_text(values: pa.Array) -> pa.Array:
