@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import lzma
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -307,3 +308,16 @@ def test_a_file_that_changes_under_us_is_noticed(tmp_path):
     path.write_text("a,b\n1,x\n2,y\n")
     with pytest.raises(Exception, match="changed while"):
         part.read()
+
+
+def test_a_long_text_in_quotes_is_gone_over_once(tmp_path, monkeypatch):
+    """Each cut that was wanted inside of it went over what was left of it."""
+    monkeypatch.setattr(ranges, "PIECE", 16)
+    content = b'a,b\n"' + b"line\n" * 400 + b'",1\n'
+    path = write(tmp_path, content)
+    found = ranges.scan(path, 0, ",", '"')
+    reads = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *place: reads.append(place) or pread(*place))
+    assert ranges.cuts(path, 4, 16, b"\n", found, '"') == [4, len(content)]
+    assert len(reads) <= len(content) // 16 + 2

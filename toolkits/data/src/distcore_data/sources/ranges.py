@@ -219,7 +219,9 @@ def cuts(
             wanted = start + (size - start) * piece // pieces
             if wanted > offsets[-1]:
                 end = _record_end(text.fileno(), size, wanted, newline, found, quote.encode())
-                if offsets[-1] < end < size:
+                if end == size:
+                    break
+                if offsets[-1] < end:
                     offsets.append(end)
         return [*offsets, size]
 
@@ -237,12 +239,15 @@ def _record_end(
         parity = (found.inside[stripe] + before.count(quote)) % 2
     while piece := os.pread(text, PIECE, at):
         counted = 0
-        while (end := piece.find(newline, counted)) >= 0:
-            parity = (parity + piece.count(quote, counted, end)) % 2 if quoted else 0
-            if parity == 0:
+        while counted < len(piece):
+            end = -1 if parity else piece.find(newline, counted)
+            # Inside of quotes no newline counts before the next quote.
+            mark = piece.find(quote, counted, None if end < 0 else end) if quoted else -1
+            if mark < 0 <= end:
                 return at + end + 1
-            counted = end + 1
-        parity = (parity + piece.count(quote, counted)) % 2 if quoted else 0
+            if mark < 0:
+                break
+            parity, counted = 1 - parity, mark + 1
         at += len(piece)
     return size
 
