@@ -337,7 +337,7 @@ JSON = st.recursive(
     st.integers(0, 12),
     st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_names_are_those_of_the_outermost_objects(rows, most, ascii_only):
     text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows).encode()
     names = {name for row in rows for name in row}
