@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -445,6 +446,33 @@ def test_the_functions_of_a_shard_pickle(table, tmp_path):
     assert set(states) == {each["name"] for each in USUAL}
     merged = pickle.loads(pickle.dumps(shards.merge_states(bound)))(states, states)  # noqa: S301
     assert merged["x0"].moments.count == 2 * states["x0"].moments.count
+
+
+@pytest.mark.parametrize("stated", ["data", "distribution", None])
+def test_a_process_with_another_release_of_a_plugin_encodes_nothing(table, stated):
+    """Its shards would lie in silence among those of the release that the cache is named by."""
+    import pickle
+
+    features = Features._make(USUAL, PLUGINS)
+    other = {stated: "other"} if stated else {}
+    there = {name: replace(each, **other) for name, each in features.encoders.items()}
+    by, bound = shards.EncodedBy(there), tuple(shards.Bound(each, each.name) for each in features)
+    made = shards.BlockStatistics(bound, "x0", Progress(), by), shards.Recipe(bound, None, by)
+    block = Cut(table, features.raw(), []).partitions(1)[0].read()
+    plan = shards.ShardPlan(index=0, start=0, stop=block.num_rows)
+
+    def work(statistics, recipe):
+        yield lambda: statistics(shards.Block(index=0, start=None, table=block))
+        yield lambda: recipe.open([shards.Block(index=0, start=0, table=block)], plan)
+
+    for call in work(*made):
+        call()  # where they were made nobody asks
+    for call in work(*pickle.loads(pickle.dumps(made))):  # noqa: S301
+        if stated is None:
+            call()
+            continue
+        with pytest.raises(UserError, match=r"is encoded by .*other.* and otherwise by .* Install"):
+            call()
 
 
 def test_the_calls_of_one_more_column_do_not_grow_with_their_number(tmp_path):

@@ -25,6 +25,7 @@ from distcore_data.encoding.sampling import EVERY_ROW, Sampling
 from distcore_data.encoding.shards import (
     BlockStatistics,
     Bound,
+    EncodedBy,
     Recipe,
     ShardStatistics,
     ShardSurvey,
@@ -74,7 +75,7 @@ def fit_and_encode(
     sampling: which rows to use. dataset: how messages call the data. Raises DataError or UserError
         for rows that cannot be read, fitted or split.
     """
-    bound = _bound(features)
+    bound, encoded_by = _bound(features), EncodedBy(features.encoders)
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
@@ -82,7 +83,7 @@ def fit_and_encode(
         early = [each for each, wait in zip(bound, waits, strict=True) if not wait]
         late = [each for each, wait in zip(bound, waits, strict=True) if wait]
         states, block_rows = processor.fold(
-            BlockStatistics(early, bound[0].column, progress), merge_states(early)
+            BlockStatistics(early, bound[0].column, progress, encoded_by), merge_states(early)
         )
         total = sum(block_rows)
         if not total:
@@ -94,7 +95,7 @@ def fit_and_encode(
         hint = partial(sampling.hint, sample, total)
         splitter.place(block_rows)
         plans = plan_shards(total)
-        recipe = Recipe(tuple(bound), sample)
+        recipe = Recipe(tuple(bound), sample, encoded_by)
         around, carries = _survey(processor, plans, recipe, splitter)
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
@@ -139,16 +140,16 @@ def encode_again(
 
     The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes
     are too."""
-    bound = _bound(features)
+    bound, encoded_by = _bound(features), EncodedBy(features.encoders)
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
         _, block_rows = processor.fold(
-            BlockStatistics((), bound[0].column, progress), merge_states(())
+            BlockStatistics((), bound[0].column, progress, encoded_by), merge_states(())
         )
         total = sum(block_rows)
         splitter.place(block_rows)
-        recipe = Recipe(tuple(bound), sampling.of(total))
+        recipe = Recipe(tuple(bound), sampling.of(total), encoded_by)
         plans = plan_shards(total)
         around, carries = _survey(processor, plans, recipe, splitter)
         again = [plan for plan in plans if plan.index in shards]

@@ -8,10 +8,12 @@ blocks.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
-from distcore_core.errors import DataError
+from distcore_core.errors import DataError, PluginError, UserError
+from distcore_core.registry.index import Encoder
 from distcore_data.arrow import from_numpy
 from distcore_data.blame import bad_row, blame_row, of_column
 from distcore_data.encoding.missing import (
@@ -55,18 +58,37 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class EncodedBy:
+    """Who encodes, by the keys of `Features.encoders`; a copy in another process looks whether they
+    do there."""
+
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
+    elsewhere: bool = False
+
+    def check(self) -> None:
+        """Raises UserError if another release, which encodes otherwise, is installed here."""
+        if self.elsewhere:
+            _refuse_others(tuple(self.encoders.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncodedBy, (dict(self.encoders), True)
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Which columns make which features, from which rows."""
 
     features: tuple[Bound, ...]
     sample: Sample | None = None
+    encoded_by: EncodedBy = field(default_factory=EncodedBy)
 
     def fills(self) -> list[Bound]:
         """The features whose missing values come from other rows."""
         return [each for each in self.features if strategy(each.feature) in FILLS]
 
     def open(self, blocks: Sequence[Block], plan: ShardPlan) -> Shard:
-        """The shard's rows, but for those that are not in the sample."""
+        """The shard's rows, but for those that are not in the sample. Raises as `EncodedBy`."""
+        self.encoded_by.check()
         numbers = np.arange(plan.start, plan.stop, dtype=np.int64)
         names = blocks[0].table.schema.names
         columns = {
@@ -152,11 +174,19 @@ class BlockStatistics:
 
     counted: The rows of blocks that have this column are counted."""
 
-    def __init__(self, features: Sequence[Bound], counted: str, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        features: Sequence[Bound],
+        counted: str,
+        progress: Progress | None,
+        encoded_by: EncodedBy | None = None,
+    ) -> None:
         self.features, self.counted = tuple(features), counted
         self.ticks = Ticks(progress)
+        self.encoded_by = encoded_by or EncodedBy()
 
     def __call__(self, block: Block) -> States:
+        self.encoded_by.check()
         there = set(block.table.schema.names)
         # Where it begins is not known while blocks are read out of order.
         part = "" if block.start is not None or block.index == 0 else f" of part {block.index}"
@@ -287,6 +317,27 @@ class ShardWriter:
 
 
 # ------------------------------------------------------------------ inside
+
+
+@cache
+def _refuse_others(encoders: tuple[tuple[str, Encoder], ...]) -> None:
+    """Once a process. Where a name is not offered, or by two of whom the config blocks one, no
+    version is known."""
+    from distcore_core.registry.manager import environment_plugins
+    from distcore_data.features import shown
+
+    for key, there in encoders:
+        kind, _, name = key.rpartition(":")
+        try:
+            here = environment_plugins().encoder(kind or "features", name)
+        except PluginError:
+            continue
+        if (here.distribution, here.data) != (there.distribution, there.data):
+            raise UserError(
+                f"{shown(key).capitalize()} is encoded by {there.who} where the command was given, "
+                f"and otherwise by {here.who} on {socket.gethostname()} (process {os.getpid()}). "
+                f"Install {there.distribution}=={there.version} there, and run again."
+            )
 
 
 def _of_pieces(
