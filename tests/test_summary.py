@@ -38,12 +38,26 @@ def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
         progress=progress,
         command="train",
         backend_name="local",
+        directory=None,
         config=SimpleNamespace(source="", backend=SimpleNamespace(cache_credentials=None)),
     )
     told = {"epoch": 1, "step": 7}
     trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
     expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
     assert summary_of(session, trained)["best"] == expected
+
+
+def test_a_run_gone_on_with_after_its_last_round_has_the_summary_of_one_that_was_not(place):
+    """One that is killed while its results are written: the report had no best evaluation."""
+    place.good("experiment")
+    path = place.results / "summary.json"
+    before = json.loads(path.read_text())
+    place.good("experiment", "--model_resume_path", place.results)
+    after = json.loads(path.read_text())
+    assert before["evaluations"] == before["best"]["evaluation"] == 1
+    assert [after[name] for name in ("best", "evaluations", "epochs")] == [
+        before[name] for name in ("best", "evaluations", "epochs")
+    ]
 
 
 def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, monkeypatch):

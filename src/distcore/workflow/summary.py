@@ -7,12 +7,14 @@ import logging
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.drift import LOOKED_AT, drifts_of
+from distcore.workflow.training_log import NAME as LOG
 from distcore_core.contracts import JSON, Batch, Split
+from distcore_data.seals import read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
-    from distcore_core.progress import Round
     from distcore_data.artifact import Artifact
     from distcore_data.cache import CacheReader
     from distcore_data.features import Features
@@ -44,16 +45,16 @@ def summary_of(session: Session, trained: TrainResult) -> JSON:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )
-    rounds = session.progress.rounds
+    last = _last_round(session, trained)
     return {
         "command": session.command,
         "backend": session.backend_name,
         "best": {
-            **(_best_of(rounds[-1]) if rounds else {}),
+            **(_best_of(last) if last else {}),
             **trained.best,
-            "evaluation": rounds[-1].best_evaluation if rounds else None,
+            "evaluation": last.get("best_evaluation"),
         },
-        "evaluations": rounds[-1].evaluation if rounds else None,
+        "evaluations": last.get("evaluation"),
         "epochs": trained.epochs,
         "scores": scores,
         "stages": stages,
@@ -110,9 +111,20 @@ def users_yaml(session: Session) -> str | None:
     return text + "".join(f"\n# changed by {each}=…" for each in settings)
 
 
-def _best_of(last: Round) -> JSON:
+def _last_round(session: Session, trained: TrainResult) -> JSON:
+    """The last evaluation round, as `training_log.jsonl` has it; {} if there was none.
+
+    The log is asked where a run was gone on with after its last one, which a kill may have kept
+    from its results."""
+    if session.progress.rounds:
+        return asdict(session.progress.rounds[-1])
+    logged = read_lines(session.directory / LOG) if session.directory is not None else []
+    return next((each for each in reversed(logged) if each["step"] <= trained.steps), {})
+
+
+def _best_of(last: JSON) -> JSON:
     """What the rounds say of the best one, for a trainer whose result says less."""
-    return {"feature": last.feature, "metric": last.metric, "value": last.best}
+    return {"feature": last["feature"], "metric": last["metric"], "value": last["best"]}
 
 
 def _training_scores(trained: TrainResult) -> JSON:
