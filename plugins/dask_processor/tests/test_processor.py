@@ -2,6 +2,7 @@
 mistakes that it tells."""
 
 import copy
+import errno
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from distcore_dask.engines import ThreadEngine, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_dask.processor import DaskProcessor
 from distcore_data import cluster_tasks as tasks
+from distcore_data.os_errors import in_words
 from distcore_testing import data, jobs
 from distcore_testing.processors import digested
 
@@ -193,6 +195,12 @@ def test_a_file_that_another_host_does_not_see_is_told(tmp_path):
         tasks.raise_failure(
             tasks.Failure(0, FileNotFoundError(2, "No such file", "/nowhere/at/all"), "node7")
         )
+
+
+def test_a_host_whose_disk_is_full_is_told():
+    with pytest.raises(OSError, match="full") as told:
+        tasks.raise_failure(tasks.Failure(0, OSError(errno.ENOSPC, "full"), "node7"))
+    assert "the system refused a task on node7 (no space left on device)" in in_words(told.value)
 
 
 def test_a_partition_that_shrank_before_it_was_read_again_is_told(tmp_path):

@@ -1,6 +1,8 @@
 """What needs no second process: the launcher's environment, places of ranks, the wire, what a
 build needs, Gloo under MPI."""
 
+import errno
+import socket
 import sys
 from types import SimpleNamespace
 
@@ -11,10 +13,12 @@ from distcore_core.contracts import TRAINER, PluginRef, Rank, TrainJob, WorkerGr
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
+from distcore_data.os_errors import in_words
 from distcore_horovod import build, diagnose, installed
 from distcore_horovod.backend import Joined
 from distcore_horovod.elastic import Changes, Run
 from distcore_horovod.elastic_backend import Elastic, Watched
+from distcore_horovod.failure import failed
 from distcore_horovod.launcher import IN_GROUP, Launched, launched
 from distcore_horovod.options import TrainerOptions
 from distcore_horovod.process_group import check_size, refuse_without_mpi
@@ -272,3 +276,9 @@ def test_the_command_line_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["distcore-horovod", "check"])
     assert cli.main() == 1
     assert "another torch" in capsys.readouterr().out
+
+
+def test_a_rank_whose_disk_is_full_is_named():
+    with pytest.raises(OSError, match="full") as told:
+        failed(1, OSError(errno.ENOSPC, "full")).raised()
+    assert f"refused rank 1 on {socket.gethostname()} (no space left" in in_words(told.value)

@@ -1,6 +1,7 @@
 """What is said of a disk: that it is full, or that it takes no more files, which the system
 calls by one name."""
 
+import copy
 import errno
 import os
 import shutil
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
-from distcore_data.os_errors import explained, human_bytes, in_words, room
+from distcore_data.os_errors import explained, human_bytes, in_words, note_whom, room
 
 FILL = """
 import sys
@@ -110,6 +111,17 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "change the permissions" in in_words(PermissionError(errno.EACCES, "no", "/a/b"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
     assert in_words(ValueError("ours")) == ""
+
+
+def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path):
+    error = OSError(errno.ENOSPC, "full", str(tmp_path))
+    assert "free)" in in_words(error)
+    note_whom(error, "rank 1 on node7")
+    said = in_words(copy.copy(error))  # as pickling does
+    assert "the system refused rank 1 on node7 (no space left on device). What" in said
+    ours = ValueError("ours")
+    note_whom(ours, "rank 1 on node7")
+    assert not hasattr(ours, "__notes__")
 
 
 @pytest.mark.parametrize(

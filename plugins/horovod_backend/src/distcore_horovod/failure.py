@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import traceback
 from dataclasses import dataclass
 from typing import NoReturn
@@ -9,18 +10,21 @@ from typing import NoReturn
 import cloudpickle
 
 from distcore_core.errors import DistcoreError
+from distcore_data.os_errors import note_whom
 
 
 @dataclass(frozen=True)
 class Failed:
-    """rank: whose part. text: its traceback."""
+    """rank, host: whose part, and where it ran. text: its traceback."""
 
     rank: int
+    host: str
     error: BaseException
     text: str
 
     def raised(self) -> NoReturn:
         """Raise it, with the rank's traceback as a note if it is not one of ours."""
+        note_whom(self.error, f"rank {self.rank} on {self.host}")
         if not isinstance(self.error, DistcoreError):
             self.error.add_note(f"In rank {self.rank}:\n{self.text}")
         raise self.error
@@ -33,4 +37,4 @@ def failed(rank: int, error: BaseException) -> Failed:
         cloudpickle.loads(cloudpickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever pickling does
         error = RuntimeError(f"{type(error).__name__}: {error}")
-    return Failed(rank, error, text)
+    return Failed(rank, socket.gethostname(), error, text)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_core.errors import CacheError, DistcoreError
 from distcore_data.blame import blame
+from distcore_data.os_errors import note_whom
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -314,6 +315,8 @@ def raise_failure(failure: Failure) -> None:
             f"{missing} cannot be reached on {failure.host}, where a task ran. Put the dataset and "
             "backend.cache_dir on storage that every node of the cluster sees under the same path."
         ) from error
+    if elsewhere:
+        note_whom(error, f"a task on {failure.host}")
     raise error
 
 

@@ -31,6 +31,8 @@ OF_THE_SYSTEM = (
 )
 """What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
 
+WHOM = "The system refused "
+"""How the note begins that names another process."""
 
 FEW_FILES = 100
 """A disk that takes no more files than these lacks inodes, not bytes."""
@@ -110,6 +112,13 @@ def system_cause(error: BaseException) -> OSError | None:
     return None
 
 
+def note_whom(error: BaseException, whom: str) -> None:
+    """Note of an error that goes to another process whom the system refused something, for
+    `in_words`."""
+    if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
+        error.add_note(f"{WHOM}{whom}")
+
+
 def in_words(error: BaseException) -> str:
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
     limits are to blame."""
@@ -118,12 +127,16 @@ def in_words(error: BaseException) -> str:
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
     # What a write says names no file, and it may be the disk of anything, as of `> output`.
     free = room(error.filename) if error.errno in FULL and error.filename is not None else ""
+    whom = ""
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(WHOM):
+            whom, free = f" {note.removeprefix(WHOM)}", ""  # the room here is not that there
     look = "look at that disk"
     if isinstance(error, PermissionError):
         look = "change the permissions there, or use a copy of your own"
     return (
-        f"{where}the system refused ({os.strerror(error.errno).lower()}{free}). What was saved "
-        f"before is as it was: {look}, then run the same command again."
+        f"{where}the system refused{whom} ({os.strerror(error.errno).lower()}{free}). What was "
+        f"saved before is as it was: {look}, then run the same command again."
     )
 
 
