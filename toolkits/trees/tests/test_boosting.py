@@ -198,6 +198,29 @@ def test_a_run_goes_on_with_more_rounds_and_with_no_other_trees(trainer, tmp_pat
 
 
 @BOTH
+def test_a_run_goes_on_where_one_of_two_outputs_was_over(trainer, tmp_path):
+    outputs = [{"name": "y", "type": "binary"}, {"name": "z", "type": "number"}]
+    options = {"early_stopping_rounds": 3, "trees_per_evaluation": 1, "learning_rate": 0.3}
+    whole = trained(tmp_path / "whole", trainer, outputs=outputs, num_boost_round=60, **options)
+    curves = whole.training_statistics["training"]
+    losses = {name: curves[name]["loss"][:-1] for name in "yz"}  # the last is of the best rounds
+    rounds = len(losses["y"]) - 2
+    assert losses["y"][rounds - 1] == losses["y"][-1]  # over by then, and grows no more
+    assert losses["z"][rounds - 1] != losses["z"][-1]
+    first = trained(tmp_path / "first", trainer, outputs=outputs, num_boost_round=rounds, **options)
+    again = distcore.train(
+        config(tmp_path / "first", trainer, outputs, num_boost_round=60, **options),
+        data.table(600),
+        model_resume_path=first.directory,
+        view="none",
+    )
+    assert digests(Path(again.model)) == digests(Path(whole.model))
+    found = again.training_statistics["training"]
+    for name in "yz":  # a run's last round is not evaluated but for the model that it leaves
+        assert found[name]["loss"][rounds - 1 :] == curves[name]["loss"][rounds:]
+
+
+@BOTH
 def test_a_search_of_the_trainers_options(trainer, tmp_path):
     """A trial is one model in one process; its score is that of the trees that are kept."""
     made = config(tmp_path, trainer, num_boost_round=40, trees_per_evaluation=2)

@@ -83,6 +83,7 @@ class LightGBMForest:
         self, parameters: JSON, train: Rows, validation: Rows | None, before: bytes | None
     ) -> None:
         self._parameters = parameters
+        self._rows = {"train": train, "validation": validation}
         self._data = dataset(train)
         self._held_out = [dataset(validation, self._data)] if validation is not None else []
         self._before = lightgbm.Booster(model_str=before.decode()) if before is not None else None
@@ -115,7 +116,11 @@ class LightGBMForest:
             ) from error
 
     def outputs(self, part: Part) -> NDArray[np.float32]:
-        """Those that the library keeps while it trains."""
+        """Those that the library keeps while it trains; of trees that were over when their run was
+        gone on with it keeps none."""
+        rows = self._rows[part]
+        if self._booster is None and self._before is not None and rows is not None:
+            return SavedForest(self._before).outputs(rows.inputs)
         found: list[NDArray[Any]] = []
 
         def look(outputs: NDArray[Any], data: lightgbm.Dataset) -> tuple[str, float, bool]:
