@@ -661,6 +661,10 @@ def feature(more: str) -> str:
             "belongs into `preprocessing`: write preprocessing: {normalization: …}",
         ),
         (
+            feature("number, preprocessing: {type: zscore}"),  # a section that has no types
+            "line 2: input_features[0].preprocessing.type: unknown option 'type'; known: ",
+        ),
+        (
             feature("number, encoder: {output_size: 8}"),  # passthrough has no fc_layers
             "line 2: input_features[0].encoder.output_size: unknown option 'output_size'; known: ",
         ),
