@@ -5,6 +5,7 @@ import copy
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -116,11 +117,15 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
 def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path):
     error = OSError(errno.ENOSPC, "full", str(tmp_path))
     assert "free)" in in_words(error)
-    note_whom(error, "rank 1 on node7")
+    note_whom(error, "rank 1", "node7")
     said = in_words(copy.copy(error))  # as pickling does
     assert "the system refused rank 1 on node7 (no space left on device). What" in said
+    here = OSError(errno.ENOSPC, "full", str(tmp_path))
+    note_whom(here, "rank 1", socket.gethostname())
+    assert "the system refused rank 1 on " in in_words(here)
+    assert "free)" in in_words(here)  # it is the same disk
     ours = ValueError("ours")
-    note_whom(ours, "rank 1 on node7")
+    note_whom(ours, "rank 1", "node7")
     assert not hasattr(ours, "__notes__")
 
 

@@ -55,7 +55,8 @@ def problems_of(error: ValidationError, model: type[BaseModel], values: Any) -> 
             messages.append(message)
     # If the `type` itself is wrong, nothing can be said about the options beside it.
     unknown = {each["loc"] for each in errors if each["type"] == "extra_forbidden"}
-    beside = {path for path in unknown if (*path[:-1], "type") in found.keys() - unknown}
+    wrong = found.keys() - unknown
+    beside = {path for path in unknown if (*path[:-1], "type") in wrong}
     return [
         Problem(path, _joined(messages)) for path, messages in found.items() if path not in beside
     ]

@@ -86,6 +86,11 @@ class Encoder:
         stated = f" (data version {self.data})" if self.data != self.version else ""
         return f"{self.distribution} {self.version}{stated}"
 
+    @property
+    def encoding(self) -> tuple[str, str]:
+        """Equal for releases that encode alike."""
+        return self.distribution, self.data
+
     def as_json(self) -> dict[str, str]:
         return vars(self).copy()
 

@@ -24,7 +24,7 @@ class Failed:
 
     def raised(self) -> NoReturn:
         """Raise it, with the rank's traceback as a note if it is not one of ours."""
-        note_whom(self.error, f"rank {self.rank} on {self.host}")
+        note_whom(self.error, f"rank {self.rank}", self.host)
         if not isinstance(self.error, DistcoreError):
             self.error.add_note(f"In rank {self.rank}:\n{self.text}")
         raise self.error

@@ -118,8 +118,10 @@ class LightGBMForest:
     def outputs(self, part: Part) -> NDArray[np.float32]:
         """Those that the library keeps while it trains; of trees that were over when their run was
         gone on with it keeps none."""
-        rows = self._rows[part]
-        if self._booster is None and self._before is not None and rows is not None:
+        if self._booster is None:
+            rows = self._rows[part]
+            assert self._before is not None
+            assert rows is not None
             return SavedForest(self._before).outputs(rows.inputs)
         found: list[NDArray[Any]] = []
 
@@ -127,7 +129,6 @@ class LightGBMForest:
             found.append(outputs)
             return "outputs", 0.0, False
 
-        assert self._booster is not None
         (self._booster.eval_train if part == "train" else self._booster.eval_valid)(look)
         return found[0].astype(np.float32)
 

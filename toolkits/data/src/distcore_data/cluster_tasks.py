@@ -316,7 +316,7 @@ def raise_failure(failure: Failure) -> None:
             "backend.cache_dir on storage that every node of the cluster sees under the same path."
         ) from error
     if elsewhere:
-        note_whom(error, f"a task on {failure.host}")
+        note_whom(error, "a task", failure.host)
     raise error
 
 

@@ -157,11 +157,11 @@ class Features:
         sources = {each["name"]: each["column"] for each in specifications}
         types = dict.fromkeys(each["type"] for each in specifications)
         encoders = {name: plugins.encoder("features", name) for name in types}
-        own = {(each.distribution, each.data) for each in encoders.values()}
+        own = {each.encoding for each in encoders.values()}
         features = [*made["input"], *made["output"]]
         for kind, name in sorted({pair for each in features for pair in each.encoded_by}):
             encoder = plugins.encoder(kind, name)
-            if (encoder.distribution, encoder.data) not in own:  # that version is there already
+            if encoder.encoding not in own:  # that version is there already
                 encoders[f"{kind}:{name}"] = encoder
         return cls(
             tuple(made["input"]),
@@ -184,7 +184,7 @@ def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) ->
         of_type = f"{name} features of this model were fitted with {then.who}"
         of_member = f"features of this model were encoded by {kind} {name!r} of {then.who}"
         what = of_member if kind else of_type
-        if (then.distribution, then.data) != (now.distribution, now.data):
+        if then.encoding != now.encoding:
             raise ArtifactError(
                 f"The {what}, and {now.who} encodes otherwise. Install "
                 f"{then.distribution}=={then.version}, or train again."

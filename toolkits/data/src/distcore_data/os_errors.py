@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,11 +113,11 @@ def system_cause(error: BaseException) -> OSError | None:
     return None
 
 
-def note_whom(error: BaseException, whom: str) -> None:
-    """Note of an error that goes to another process whom the system refused something, for
+def note_whom(error: BaseException, whom: str, host: str) -> None:
+    """Note of another process's error whom the system refused something, and where, for
     `in_words`."""
     if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
-        error.add_note(f"{WHOM}{whom}")
+        error.add_note(f"{WHOM}{whom} on {host}")
 
 
 def in_words(error: BaseException) -> str:
@@ -130,7 +131,9 @@ def in_words(error: BaseException) -> str:
     whom = ""
     for note in getattr(error, "__notes__", ()):
         if note.startswith(WHOM):
-            whom, free = f" {note.removeprefix(WHOM)}", ""  # the room here is not that there
+            whom = f" {note.removeprefix(WHOM)}"
+            if not note.endswith(f" on {socket.gethostname()}"):
+                free = ""  # the room here is not that there
     look = "look at that disk"
     if isinstance(error, PermissionError):
         look = "change the permissions there, or use a copy of your own"

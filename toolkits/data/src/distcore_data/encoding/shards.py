@@ -332,7 +332,7 @@ def _refuse_others(encoders: tuple[tuple[str, Encoder], ...]) -> None:
             here = environment_plugins().encoder(kind or "features", name)
         except PluginError:
             continue
-        if (here.distribution, here.data) != (there.distribution, there.data):
+        if here.encoding != there.encoding:
             raise UserError(
                 f"{shown(key).capitalize()} is encoded by {there.who} where the command was given, "
                 f"and otherwise by {here.who} on {socket.gethostname()} (process {os.getpid()}). "
