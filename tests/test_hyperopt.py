@@ -394,6 +394,7 @@ def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path
         ),
         (("num_samples: 3", "num_samples: 3, scheduler: {type: asah}"), 15, "did you mean 'asha'"),
         (("num_samples: 3", "num_samples: 3, scheduler: {max_t: 4}"), 15, "scheduler"),
+        (("num_samples: 3", "num_samples: true"), 15, "num_samples: should be a number, not a b"),
         (
             ("metric: roc_auc", "metric: test.bought.roc_auc\n  split: validation"),
             10,

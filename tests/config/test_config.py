@@ -461,6 +461,42 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
 # ------------------------------------------------------------------ mistakes
 
 
+def test_a_boolean_is_no_number_wherever_it_stands() -> None:
+    """pydantic reads true as 1. Each option here takes numbers, by each way a model says so."""
+    text = """\
+        input_features:
+          - name: a
+            type: number
+            preprocessing: {outlier_threshold: true}
+            encoder: {type: dense, fc_layers: [{output_size: 3}, {output_size: true}]}
+        output_features:
+          - {name: t, type: binary, preprocessing: {fill_value: true}, loss: {weight: false}}
+        combiner: {type: concat, num_fc_layers: on}
+        preprocessing: {sample_ratio: true, split: {type: random, probabilities: [true, 0, 0]}}
+        trainer: {epochs: true, use_mixed_precision: true, optimizer: {betas: [false, 0.5]}}
+        backend:
+          loader: {type: packed, lanes: true, fully_executed: true}
+          trainer: {type: ddp, num_workers: true, resources_per_worker: {CPU: true}}
+        """
+    said = "should be a number, not a boolean; got "
+    assert told(text) == [
+        f"line {line}: {path}: {said}{value}"
+        for line, path, value in [
+            (4, "input_features[0].preprocessing.outlier_threshold", True),
+            (5, "input_features[0].encoder.fc_layers[1].output_size", True),
+            (7, "output_features[0].loss.weight", False),
+            (8, "combiner.num_fc_layers", True),
+            (9, "preprocessing.sample_ratio", True),
+            (9, "preprocessing.split.probabilities[0]", True),
+            (10, "trainer.epochs", True),
+            (10, "trainer.optimizer.betas[0]", False),
+            (12, "backend.loader.lanes", True),
+            (13, "backend.trainer.num_workers", True),
+            (13, "backend.trainer.resources_per_worker.CPU", True),
+        ]
+    ]
+
+
 def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() -> None:
     text = """\
         input_features:

@@ -61,7 +61,6 @@ def test_an_optimizer_is_a_word_or_a_section_and_its_options_are_torchs(name: st
         ({"learning_rate": -0.1}, "section.learning_rate: should be greater than or equal to 0"),
         ({"learning_rate": float("nan")}, "section.learning_rate: should be a finite number"),
         ({"learning_rate": "fast"}, "section.learning_rate: should be a valid number"),
-        ({"batch_size": True}, "section.batch_size: should be a number, not a boolean"),
         (
             {"batchsize": 3},
             "section.batchsize: unknown option 'batchsize'; did you mean 'batch_size'?",

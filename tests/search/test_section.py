@@ -144,6 +144,11 @@ def test_an_option_wins_over_its_section_whichever_is_named_first(names):
             "'dens' cannot be tried",
         ),
         (
+            "parameters:\n  trainer.epochs: {space: randint, lower: true, upper: 4}",
+            12,
+            "lower: should be a number, not a boolean",
+        ),
+        (
             "parameters:\n  trainer.epochs: {space: randnt, lower: 1, upper: 4}",
             12,
             "did you mean 'randint'",

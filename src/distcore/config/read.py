@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from distcore.config.mistakes import mistakes_in
+from distcore.config.mistakes import validated
 from distcore.config.read_features import read_features
 from distcore.config.run_config import (
     BACKEND_OPTIONS,
@@ -112,13 +110,13 @@ class Reader(DocumentUnderWay):
         """A section that the app itself reads, as the model of whoever carries it out has it."""
         values = self.mapping((name,), self.values.get(name))
         model: Any = self.plugins.make(SECTION, name, given=values, plugins=self.plugins)
-        try:
-            return model.model_validate(values)
-        except ValidationError as error:
-            for problem in mistakes_in(error, model, values):
-                self.wrong((name, *problem.path), problem.message)
-            model = self.plugins.make(SECTION, name, given={}, plugins=self.plugins)
-            return model.model_validate({})
+        made, problems = validated(model, values)
+        for problem in problems:
+            self.wrong((name, *problem.path), problem.message)
+        if made is not None:
+            return made
+        model = self.plugins.make(SECTION, name, given={}, plugins=self.plugins)
+        return model.model_validate({})
 
     def _sections_of_plugins(self) -> Iterator[tuple[str, JSON]]:
         """The sections that are none of the app's and that a plugin offers; any other is told."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from distcore.config.mistakes import mistakes_in
+from distcore.config.mistakes import validated
 from distcore.config.run_config import BACKEND_OPTIONS, JSON, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, unknown_option
@@ -129,15 +129,14 @@ class Resolver:
 
     def _by(self, model: Any, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         """The options as a model has them; unchanged if they are wrong."""
-        try:
-            validated = model.model_validate(options)
-        except ValidationError as error:
-            for problem in mistakes_in(error, model, options):
-                self._wrong((*path, *problem.path), problem.message)
+        made, problems = validated(model, options)
+        for problem in problems:
+            self._wrong((*path, *problem.path), problem.message)
+        if made is None:
             return options
         # Only what was set: a model may tell "not given" from "given as the default", and it
         # validates again.
-        return dict(validated.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        return dict(made.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
     def _model(self, kind: str, name: str, role: str) -> Any:
         key = (kind, name, role)

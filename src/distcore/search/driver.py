@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import RunConfig
+from distcore.config.mistakes import validated
 from distcore.search.checks import check_objective, check_split, tell_what_is_kept
 from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
@@ -19,7 +20,7 @@ from distcore.search.trial import TrialWork, run_trial
 from distcore.workflow import results
 from distcore.workflow.prepare import check_predictions, data_options, key_of_these, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
-from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopped, TrainingError
+from distcore_core.errors import ConfigError, PluginNotFound, Stopped, TrainingError
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
@@ -331,23 +332,13 @@ def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorO
             else ""
         )
         raise section.refuse(("executor", "type"), f"{error}{other}") from error
-    try:
-        options = plugins.validate("executors", name, reference.model_extra or {})
-    except ConfigError as error:
-        raise _placed(section, error, f"executor {name}") from error
+    given = reference.model_extra or {}
+    model: Any = plugins.options_model("executors", name, given=given)
+    options, problems = validated(model, given)
+    if problems or options is None:
+        issues = [section.issue(("executor", *path), message) for path, message in problems]
+        raise ConfigError(issues, section.source)
     return plugins.make(EXECUTOR, name, options), options
-
-
-def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
-    """The mistakes of the executor's options with their lines."""
-
-    def path(issue: ConfigIssue) -> tuple[str, ...]:
-        rest = issue.path.removeprefix(where).lstrip(".")
-        return ("executor", *(rest.split(".") if rest else ()))
-
-    return ConfigError(
-        [section.issue(path(each), each.message) for each in error.issues], section.source
-    )
 
 
 def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import ValidationError
-
 from distcore.config import RunConfig, load_config, resolve
-from distcore.config.mistakes import mistakes_in
+from distcore.config.mistakes import validated
 from distcore.search.folders import SECTION
 from distcore.search.older import upgrade_section
 from distcore.search.substitute import WHOLE, Values, substitute, target
 from distcore_core.config.document import Document, KeyPath, SourceMap
-from distcore_core.config.issues import dotted, nearest, unknown_option
+from distcore_core.config.issues import Problem, dotted, nearest, unknown_option
 from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_search.options import Hyperopt
@@ -87,21 +85,21 @@ def read_section(document: Document) -> Section:
     values = copy.deepcopy(document.values)
     written = values.pop(SECTION)
     found = [] if issues else [*_targets(values, written), *_output_feature(values, written)]
-    try:
-        options = Hyperopt.model_validate(written)
-    except ValidationError as error:
-        found += _problems(error, written)
+    options, problems = validated(Hyperopt, written)
+    found += _in_words_of_spaces(problems, written)
     issues += [source_map.issue((SECTION, *path), message) for path, message in found]
-    if issues:
+    if issues or options is None:
         raise ConfigError(issues, source)
     return Section(values, written, options, options.parameters, source, source_map, notes)
 
 
-def _problems(error: ValidationError, written: JSON) -> Iterator[tuple[KeyPath, str]]:
+def _in_words_of_spaces(
+    problems: Iterable[Problem], written: JSON
+) -> Iterator[tuple[KeyPath, str]]:
     """What is wrong with the section. An unknown option of a space is told with the nearest word
     of that space."""
     known = {name: fields for model in SPACES for name, fields in _fields(model)}
-    for path, message in mistakes_in(error, Hyperopt, written):
+    for path, message in problems:
         if message.startswith("unknown option") and path[0] == "parameters" and len(path) == 3:
             space = str(written["parameters"][path[1]].get("space")).lower()
             yield path, unknown_option(str(path[2]), known.get(space, ()))

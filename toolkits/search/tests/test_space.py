@@ -92,7 +92,6 @@ def test_normals(name):
         ({"space": "choice", "categories": []}, "at least 1"),
         ({"space": "uniform", "lower": 0}, "upper"),
         ({"space": "randint", "lower": 1, "upper": 3, "q": 2}, "q"),
-        ({"space": "uniform", "lower": True, "upper": 3}, "boolean"),
     ],
 )
 def test_a_space_that_makes_no_sense_is_refused(written, message):

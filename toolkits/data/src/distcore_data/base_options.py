@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _building = threading.RLock()
 
@@ -38,8 +38,7 @@ class Deferred(BaseModel):
 
 
 class Options(Deferred):
-    """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number
-    belongs.
+    """Base: an unknown option is an error, and so are NaN and infinity.
 
     ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at
     its default one is accepted and dropped, at any other value an error tells what it is.
@@ -83,18 +82,8 @@ class Options(Deferred):
         return bool(values[name] == cls.ludwig_only[name])
 
 
-def _no_boolean(value: Any) -> Any:
-    """pydantic reads true as 1; `batch_size: yes` is a mistake."""
-    if isinstance(value, bool):
-        raise ValueError("should be a number, not a boolean")
-    return value
-
-
-NotBoolean = BeforeValidator(_no_boolean)
-
-# The bound comes first, so that it is part of the JSON Schema.
-Count = Annotated[int, Field(ge=1), NotBoolean]
-Whole = Annotated[int, Field(ge=0), NotBoolean]
-NonNegative = Annotated[float, Field(ge=0), NotBoolean]
-Fraction = Annotated[float, Field(ge=0, le=1), NotBoolean]
-Beta = Annotated[float, Field(ge=0, lt=1), NotBoolean]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]

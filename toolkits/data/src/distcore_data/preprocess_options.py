@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from distcore_data.base_options import Count, NonNegative, NotBoolean, Options
+from distcore_data.base_options import Count, NonNegative, Options
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 NEEDS_COLUMN = ("stratify", "datetime", "hash")
@@ -164,7 +164,7 @@ class Preprocessing(Options):
     split: Split = Field(
         Split.model_construct(), description="Which rows train, validate and test."
     )
-    sample_ratio: Annotated[float, Field(gt=0, le=1), NotBoolean] = Field(
+    sample_ratio: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="Share of the rows that is used, by (seed, row number)."
     )
     sample_size: Count | None = Field(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from distcore_data.base_options import Count, NonNegative, NotBoolean, Options
+from distcore_data.base_options import Count, NonNegative, Options
 from distcore_search.space import AnySpace
 
 Split = Literal["training", "train", "validation", "test"]
@@ -76,7 +76,7 @@ class AsyncHyperband(Timed):
     type: Literal["async_hyperband", "asynchyperband", "asha"]
     max_t: Count = Field(100, description="Trials are stopped after this much time.")
     grace_period: Count = Field(1, description="No trial is stopped before this much time.")
-    reduction_factor: Annotated[float, Field(gt=1), NotBoolean] = Field(
+    reduction_factor: Annotated[float, Field(gt=1)] = Field(
         4, description="One in so many goes on from one level to the next."
     )
     brackets: Count = Field(
@@ -99,7 +99,7 @@ class Hyperband(Timed):
 
     type: Literal["hyperband"]
     max_t: Count = Field(81, description="Trials are stopped after this much time.")
-    reduction_factor: Annotated[float, Field(gt=1), NotBoolean] = Field(
+    reduction_factor: Annotated[float, Field(gt=1)] = Field(
         3, description="One in so many goes on from one level to the next."
     )
     stop_last_trials: bool = Field(True, description="Whether trials are stopped after max_t.")
@@ -142,7 +142,7 @@ class SearchAlgorithm(Options):
     points_to_evaluate: list[dict[str, Any]] | None = Field(
         None, description="Parameters to begin with; those that a point leaves out are drawn."
     )
-    max_concurrent: Annotated[int, Field(ge=0), NotBoolean] = Field(
+    max_concurrent: Annotated[int, Field(ge=0)] = Field(
         0, description="Most trials beside each other; 0: as many as the executor says."
     )
 
@@ -192,13 +192,13 @@ class ExecutorOptions(Options):
         description="Trials, or rounds through the grid; default: 1 if there is a grid_search, "
         "else 10.",
     )
-    time_budget_s: Annotated[float, Field(gt=0), NotBoolean] | None = Field(
+    time_budget_s: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Seconds after which the search stops; default: none (Ludwig's is 3600)."
     )
     max_concurrent_trials: Count | Literal["auto"] | None = Field(
         "auto", description="Trials beside each other; auto: as many as there are resources for."
     )
-    cpu_resources_per_trial: Annotated[float, Field(gt=0), NotBoolean] | None = Field(
+    cpu_resources_per_trial: Annotated[float, Field(gt=0)] | None = Field(
         None, description="CPUs of a trial; default: 1."
     )
     gpu_resources_per_trial: NonNegative | None = Field(

@@ -16,13 +16,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, model_validator
 
 from distcore_core.contracts import Axis
-from distcore_data.base_options import NotBoolean, Options
+from distcore_data.base_options import Options
 from distcore_search.variants import value_at
 
-Number = Annotated[float, NotBoolean]
-Integer = Annotated[int, NotBoolean]
-Positive = Annotated[float, Field(gt=0), NotBoolean]
-Base = Annotated[float, Field(gt=1), NotBoolean]
+Positive = Annotated[float, Field(gt=0)]
+Base = Annotated[float, Field(gt=1)]
 
 EDGE = 1e-6
 """Least probability of either tail of a normal: a quantile of 0 would be minus infinity."""
@@ -91,8 +89,8 @@ class Uniform(_Range):
     """Real numbers, uniform; `float` is the word of Ludwig's example for Optuna."""
 
     space: Literal["uniform", "float"]
-    lower: Number = Field(description="Least value.")
-    upper: Number = Field(description="Largest value.")
+    lower: float = Field(description="Least value.")
+    upper: float = Field(description="Largest value.")
 
     def axis(self) -> Axis:
         return Axis(kind="float", low=self.lower, high=self.upper)
@@ -102,8 +100,8 @@ class QUniform(_Range):
     """Real numbers, uniform, in steps."""
 
     space: Literal["quniform"]
-    lower: Number = Field(description="Least value.")
-    upper: Number = Field(description="Largest value.")
+    lower: float = Field(description="Least value.")
+    upper: float = Field(description="Largest value.")
     q: Positive = Field(description=QUANTUM)
 
     def axis(self) -> Axis:
@@ -146,8 +144,8 @@ class RandInt(_Range):
     it."""
 
     space: Literal["randint", "int"]
-    lower: Integer = Field(description="Least value.")
-    upper: Integer = Field(description="End of the range: left out by randint, included by int.")
+    lower: int = Field(description="Least value.")
+    upper: int = Field(description="End of the range: left out by randint, included by int.")
 
     def axis(self) -> Axis:
         return Axis(kind="int", low=self.lower, high=self.upper - (self.space == "randint"))
@@ -157,9 +155,9 @@ class QRandInt(_Range):
     """Whole numbers, uniform, in steps."""
 
     space: Literal["qrandint"]
-    lower: Integer = Field(description="Least value.")
-    upper: Integer = Field(description="Largest value.")
-    q: Annotated[int, Field(ge=1), NotBoolean] = Field(description=QUANTUM)
+    lower: int = Field(description="Least value.")
+    upper: int = Field(description="Largest value.")
+    q: Annotated[int, Field(ge=1)] = Field(description=QUANTUM)
 
     def axis(self) -> Axis:
         return Axis(kind="int", low=self.lower, high=self.upper, step=self.q)
@@ -172,8 +170,8 @@ class LogRandInt(_Range):
     """Whole numbers whose logarithm is uniform, without upper."""
 
     space: Literal["lograndint"]
-    lower: Integer = Field(description="Least value.")
-    upper: Integer = Field(description="End of the range, left out.")
+    lower: int = Field(description="Least value.")
+    upper: int = Field(description="End of the range, left out.")
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
@@ -184,9 +182,9 @@ class QLogRandInt(_Range):
     """Whole numbers whose logarithm is uniform, rounded to steps."""
 
     space: Literal["qlograndint"]
-    lower: Integer = Field(description="Least value.")
-    upper: Integer = Field(description="Largest value.")
-    q: Annotated[int, Field(ge=1), NotBoolean] = Field(description=QUANTUM)
+    lower: int = Field(description="Least value.")
+    upper: int = Field(description="Largest value.")
+    q: Annotated[int, Field(ge=1)] = Field(description=QUANTUM)
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
@@ -201,7 +199,7 @@ class Normal(Space):
     has normals."""
 
     space: Literal["randn", "normal"]
-    mean: Number = Field(0.0, description="Mean.")
+    mean: float = Field(0.0, description="Mean.")
     sd: Positive = Field(1.0, description="Standard deviation.")
 
     def axis(self) -> Axis:

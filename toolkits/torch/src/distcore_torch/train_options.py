@@ -12,7 +12,6 @@ from distcore_data.base_options import (
     Count,
     Fraction,
     NonNegative,
-    NotBoolean,
     Options,
     Whole,
 )
@@ -179,7 +178,7 @@ class TrainerOptions(Options):
     should_shuffle: bool = Field(
         True, description="Shuffle the training split, another way each epoch."
     )
-    early_stop: Annotated[int, Field(ge=-1), NotBoolean] = Field(
+    early_stop: Annotated[int, Field(ge=-1)] = Field(
         5, description="Evaluations without improvement before training stops; -1 or 0: never."
     )
     validation_field: str | None = Field(
@@ -235,7 +234,7 @@ class TrainerOptions(Options):
         "without it.",
     )
 
-    hang_seconds: Annotated[float, Field(ge=1), NotBoolean] | None = Field(
+    hang_seconds: Annotated[float, Field(ge=1)] | None = Field(
         None,
         description="A worker without progress for so long is ended and named; training goes on "
         "from the checkpoint, or ends after max_retries. Longer than the longest step, "
