@@ -412,3 +412,11 @@ def test_credentials_are_not_in_it(folder):
     changed["backend"]["cache_credentials"] = {"key": "hush-hush"}
     planned = distcore.plan(changed, data.table())
     assert "hush-hush" not in json.dumps(planned) + render(planned)
+
+
+@pytest.mark.parametrize("work", [distcore.plan, distcore.train])
+def test_too_few_lanes_are_refused_by_plan_as_by_training(work, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    few = config(folder, backend={"loader": {"lanes": 2}}, trainer={"exact": True, "parts": 4})
+    with pytest.raises(ConfigError, match="2 lanes cannot be shared by 4 parts; set it to 4"):
+        work(few, str(folder / "data.csv"))

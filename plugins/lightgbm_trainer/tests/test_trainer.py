@@ -145,6 +145,21 @@ def test_an_option_that_lightgbm_does_not_have(penguins):
         distcore.plan(trees(config, num_leafs=5), str(folder / "penguins.csv"))
 
 
+@pytest.mark.parametrize("work", [distcore.plan, distcore.train])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"output_features": [{"name": "y", "type": "binary", "loss": "focal"}]}, "no loss 'foc"),
+        ({"input_features": [{"name": "words", "type": "text"}]}, "cannot use words"),
+        ({"trainer": {"validation_metric": "accuracies"}}, "metric 'accuracies'"),
+    ],
+)
+def test_the_plan_refuses_what_training_would(work, change, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=said):
+        work({**trees(data.config(str(tmp_path / "cache"))), **change}, data.table(200))
+
+
 def test_a_gpu_that_is_not_there_is_told(tmp_path):
     """The wheel's OpenCL finds no device here, or this build has none."""
     config = trees(data.config(str(tmp_path / "cache")), device_type="gpu")

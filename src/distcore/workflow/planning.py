@@ -57,13 +57,12 @@ class Seen:
     def doubts(self, trainer: Trainer, job: TrainJob, validates: bool) -> Iterator[str]:
         """What of the config does not fit the rows that were read, if others may still make it
         fit, and how many these are. Raises the run's ConfigError if there are no others."""
-        from distcore_torch.training.trainer import TorchTrainer
-
         features = self.sample.features if self.cached is None else self.cached.features
         issues: list[object] = list(self.sample.doubts) if self.cached is None else []
-        if isinstance(trainer, TorchTrainer) and features is not None:
+        check = getattr(trainer, "check_features", None)  # trainers may have it (docs/plugins.md)
+        if check is not None and features is not None:
             try:
-                trainer.check_aim(job, features, validates)
+                check(job, features, validates)
             except ConfigError as error:
                 if self.sample.whole or self.cached is not None:
                     raise

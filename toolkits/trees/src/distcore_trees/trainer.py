@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -101,6 +101,17 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             ],
         }
 
+    def check_features(self, job: TrainJob, features: FeatureSet, validates: bool) -> None:
+        """Raise what `fit` raises of features and losses that trees cannot have, and of a
+        validation_metric that no output has.
+
+        Args:
+            job: Its config is looked at.
+            features: Fitted.
+            validates: Whether there are validation rows.
+        """
+        self._aims(features, job.config.get("trainer") or {})
+
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Boost, and write the model folder.
 
@@ -165,14 +176,8 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         """Everything as it is before the first round, or as a checkpoint has it."""
         from distcore_trees.boosting import Boosting, Growing, Standing
 
-        refuse_ragged(job.features, self.name)
-        outputs = outputs_of(job.features, self.name, self.refused)
         wanted = job.job.config.get("trainer") or {}
-        metrics = {
-            output.name: feature.network().metrics(output.metadata)
-            for output, feature in zip(outputs, job.features.outputs, strict=True)
-        }
-        _check_watched(metrics, wanted)
+        outputs, metrics = self._aims(job.features, wanted)
         if not job.rows("train"):
             raise UserError(
                 "The training split has no rows. Change preprocessing.split, or give more data."
@@ -210,6 +215,20 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         )
         progress.done = progress.first = boosting.rounds
         return boosting
+
+    def _aims(
+        self, features: FeatureSet, wanted: JSON
+    ) -> tuple[list[Output], dict[str, Mapping[str, Any]]]:
+        """The output features and each one's metrics. Raises what `fit` does of features, losses
+        and metrics. wanted: the section `trainer`."""
+        refuse_ragged(features, self.name)
+        outputs = outputs_of(features, self.name, self.refused)
+        metrics = {
+            output.name: feature.network().metrics(output.metadata)
+            for output, feature in zip(outputs, features.outputs, strict=True)
+        }
+        _check_watched(metrics, wanted)
+        return outputs, metrics
 
     def _watched(self, name: str, metrics: Collection[str], wanted: JSON) -> str:
         """The metric that picks an output feature's best round. wanted: the section `trainer`."""

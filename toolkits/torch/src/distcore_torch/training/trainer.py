@@ -76,6 +76,7 @@ class TorchTrainer(TrainerBase):
             if launched_rank() is None and self.uses_gpu(backend):
                 refuse_shared_gpus(workers, backend.resources().gpus)
         options = train_options(job)
+        refuse_few_lanes(job, workers, options.parts if options.exact else 0)
         rows = cached_rows(job) or job.expected_rows
         plan = TrainPlan.of(options, workers, rows or 0)
         return {
@@ -93,9 +94,9 @@ class TorchTrainer(TrainerBase):
             "notes": exact_notes(options),
         }
 
-    def check_aim(self, job: TrainJob, features: FeatureSet, validates: bool) -> None:
-        """Raise the ConfigError that `fit` raises if what the options have a run aim at
-        (`validation_metric`, what is watched for a plateau) is not there.
+    def check_features(self, job: TrainJob, features: FeatureSet, validates: bool) -> None:
+        """Raise what `fit` raises if what the options have a run aim at (`validation_metric`, what
+        is watched for a plateau) is not there.
 
         Args:
             job: Its config is looked at.
@@ -358,6 +359,17 @@ def last_checkpoint(job: TrainJob) -> str:
     if not found:
         return "No checkpoint was saved."
     return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
+
+
+def refuse_few_lanes(job: TrainJob, workers: int, parts: int) -> None:
+    """Raise the ConfigError of a loader that deals rows to lanes, if it has too few of them."""
+    from distcore_torch.sampler import owned
+
+    loader: Any = Plugins(job.plugins_block).validate(
+        "loaders", job.loader.name, job.loader.options
+    )
+    if hasattr(loader, "lanes"):
+        owned(Rank(world=workers), loader.lanes, parts)
 
 
 def cached_rows(job: TrainJob) -> int | None:
