@@ -290,11 +290,62 @@ def test_bad_json_line(refused, put):
         put('{"a": "1"}\n' * 50 + '\n{"a": "x"}\n', "data.jsonl"), {"a": "number"}
     )
     message = refused(put('{"a": "1"}\n{"a": 2}\n', "data.jsonl"), {"a": "number"})
-    assert "Column(/a) changed from string to number" in message
-    assert "between lines 1 and 3" in message
+    assert "line 2: Column(/a) changed from string to number. Give a column values" in message
     assert "no column 'c'" in refused(put(lines, "data.jsonl"), {"c": "number"})
     assert "empty" in refused(put("\n", "data.jsonl"))
     assert "not a JSON document" in refused(put("[1, 2", "data.json"))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"a": 1, "a": 2}', "Column(/a) was specified twice. Correct the line."),
+        ('{"a": 1e400}', "Number too big to be stored in double. Correct the line."),
+        ('{"a": 1, "b": "\\ud800"}', "The surrogate pair in string is invalid. Correct the line."),
+        ('\ufeff{"a": 1}', "not a JSON object (Unexpected UTF-8 BOM"),
+        (
+            '{"a": [1]}',
+            "Column(/a) changed from number to array. Give a column values of one type.",
+        ),
+    ],
+)
+def test_a_bad_json_line_is_named_with_its_cause(refused, put, line, why):
+    for kind in ("number", "category"):
+        given = put('{"a": 1}\n\n{"a": 2}\n' + line + '\n{"a": 4}\n', "data.jsonl")
+        assert f"data.jsonl, line 4: {why}" in refused(given, {"a": kind})
+
+
+def test_several_objects_in_a_json_line_and_objects_of_several_lines(read, refused, put):
+    rows = '{"a": "1"}{"a": "2"} {"a":\n"3"}\n{"a": "4"}'
+    assert read(put(rows, "data.jsonl"), {"a": "number"}) == {"a": [1.0, 2.0, 3.0, 4.0]}
+    message = refused(put(rows + '{"a": "x"}', "data.jsonl"), {"a": "number"})
+    assert "line 3, column 'a': 'x' is not a number" in message
+    odd = '{"a": -NaN}\n{"a": 1.5}\n{"a": Inf}\n'  # which Arrow reads
+    assert "line 3, column 'a': inf is infinite" in refused(put(odd, "d.jsonl"), {"a": "number"})
+
+
+def test_a_nan_beside_whole_numbers_makes_floats_in_every_way_to_write_them(read, put):
+    raw, floats = {"a": "category"}, {"a": [None, "1.0"]}
+    assert read(put('{"a": NaN}\n{"a": 1}\n', "data.jsonl"), raw) == floats
+    assert read(put('[{"a": NaN}, {"a": 1}]', "data.json"), raw) == floats
+    assert read(put('{"a": [NaN, 1]}', "data.json"), raw) == floats
+    assert read({"a": [float("nan"), 1]}, raw) == floats
+    assert read(pd.DataFrame({"a": [float("nan"), 1]}), raw) == floats
+    assert read({"a": [None, 1]}, raw) == {"a": [None, "1"]}
+    assert read(put('[{"a": NaN}, {"a": "x"}]', "data.json"), raw) == {"a": [None, "x"]}
+
+
+def test_numbers_of_json_beyond_the_largest_float(read, refused, put):
+    floats = {"a": ["1.5", "inf", "-inf"]}
+    lines = put('{"a": 1.5}\n{"a": Infinity}\n{"a": -Infinity}\n', "data.jsonl")
+    assert read(lines, {"a": "category"}) == floats
+    document = put('[{"a": 1.5}, {"a": Infinity}, {"a": -Infinity}]', "data.json")
+    assert read(document, {"a": "category"}) == floats
+    many = put('{"a": 1.5}\n{"a": ' + "1" * 400 + "}\n", "data.jsonl")
+    assert "line 2, column 'a': inf is read as a float" in refused(many, {"a": "category"})
+    large = put('[{"a": 1.5}, {"a": 1e400}]', "data.json")
+    assert "data.json: 1e400 is beyond the largest float" in refused(large, {"a": "category"})
+    assert read(put('[{"a": 1.5}, {"a": 1e100}]', "data.json"), {"a": "number"})["a"][1] == 1e100
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -46,6 +47,14 @@ FIRST_NULL, NULL_LINE = re.compile(rb"\s*null"), re.compile(rb"\n[ \t\r]*null")
 """A line that begins with `null`. Arrow 26 takes one for a row without values, and ends the process
 with a segmentation fault where it is the first of a range."""
 
+ROW = re.compile(r"JSON parse error: (?P<what>.*) in row (?P<row>\d+)", re.DOTALL)
+"""What Arrow says is wrong with a row, of which the first is 0."""
+
+FILLED = re.compile(r"\S")
+
+MANY_DIGITS = re.compile(rb"\d{309}|[eE]\+?\d{3}")
+"""A number that may be beyond the largest float has one of these."""
+
 TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
 
@@ -56,8 +65,8 @@ def parse(
     """The objects in `text`, the bytes [start, stop); schema: the columns to read (None: all, types
     inferred).
 
-    Raises DataError naming the first line that is not a JSON object, or the column whose values
-    do not agree."""
+    Raises DataError naming the first line that is not a JSON object, or of which Arrow tells
+    something else."""
     path, shown = file.path, file.shown
     refuse_deep(text, shown)
     if FIRST_NULL.match(text) or NULL_LINE.search(text):
@@ -73,9 +82,14 @@ def parse(
         return table
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         _refuse_line(path, shown, start, memoryview(text).tobytes())
+        advice = "Give a column values of one type."
+        if told := ROW.fullmatch(str(error)):
+            where = line_of(file, start, text, int(told["row"]))
+            advice = advice if "changed from" in told["what"] else "Correct the line."
+            raise DataError(f"{where}: {told['what'].rstrip('.')}. {advice}") from error
         raise DataError(
             f"{shown}: {error} (between lines {ranges.line_number(path, start)} and "
-            f"{ranges.line_number(path, stop)}). Give a column values of one type."
+            f"{ranges.line_number(path, stop)}). {advice}"
         ) from error
 
 
@@ -97,8 +111,7 @@ def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
             continue
         reason = "it is not an object"
         try:
-            line.decode()
-            if isinstance(json.loads(line), dict):
+            if isinstance(json.loads(line.decode()), dict):
                 continue
         except ValueError as error:
             reason = str(error)
@@ -106,6 +119,24 @@ def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
         raise DataError(
             f"{shown}, line {number}: not a JSON object ({reason}). Give one object a line."
         )
+
+
+def line_of(file: DataFile, start: int, text: pa.Buffer, row: int) -> str:
+    """File and line of a row of `text`, which begins at byte `start`. An object may take several
+    lines, and a line may have several objects."""
+    given = memoryview(text).tobytes().decode(errors="replace")
+    decoder, place, found = json.JSONDecoder(strict=False), 0, FILLED.search(given)
+    while found is not None:
+        place, row = found.start(), row - 1
+        if row < 0:
+            break
+        try:
+            end = decoder.raw_decode(given, place)[1]
+        except ValueError:  # such as Inf, which Arrow reads
+            end = place + len(given[place:].partition("\n")[0])
+        found = FILLED.search(given, end)
+    number = ranges.line_number(file.path, start) + given.count("\n", 0, place)
+    return f"{file.shown}, line {number}"
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -230,7 +261,7 @@ class JsonPartition:
         table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)), text)
         for name, kind in self.raw:
             if kind != "number":
-                self._refuse_rounded(name, table.column(name))
+                self._refuse_rounded(name, table.column(name), text)
         return typed_batch(table, self.raw, self.options, self.place_of, {})
 
     def _has_null_spelling(self, column: pa.Array) -> bool:
@@ -238,12 +269,14 @@ class JsonPartition:
             return False
         return bool(pc.any(pc.is_in(column.dictionary, strings(self.options.null_values))).as_py())
 
-    def _refuse_rounded(self, name: str, values: pa.ChunkedArray) -> None:
+    def _refuse_rounded(self, name: str, values: pa.ChunkedArray, text: pa.Buffer) -> None:
         """Raise DataError for a float that may stand for several whole numbers: as categories
-        they would be one."""
+        they would be one. An infinity is itself, if it was written as one."""
         if not pt.is_floating(values.type):
             return
         large = flags(pc.greater_equal(pc.abs(values), scalar(float(EXACT))).combine_chunks())
+        if large.any() and not MANY_DIGITS.search(text):
+            large &= flags(pc.is_finite(values).combine_chunks())
         if large.any():
             row = int(large.argmax())
             raise DataError(
@@ -253,12 +286,7 @@ class JsonPartition:
 
     def place_of(self, row: int) -> str:
         """File and line of a row."""
-        lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")
-        filled = [index for index, line in enumerate(lines) if line.strip()]
-        return (
-            f"{self.file.shown}, line "
-            f"{ranges.line_number(self.file.path, self.start) + filled[row]}"
-        )
+        return line_of(self.file, self.start, self.file.read(self.start, self.stop), row)
 
 
 class JsonSource(FileSource):
@@ -337,7 +365,11 @@ def document_table(path: Path, shown: str, wanted: Collection[str] | None = None
     try:
         text = path.read_bytes()
         refuse_deep(text, shown)
-        value: Any = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, shown))
+        value: Any = json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _object(pairs, shown),
+            parse_float=(lambda x: _finite(x, shown)) if MANY_DIGITS.search(text) else None,
+        )
     except ValueError as error:
         raise DataError(
             f"{shown}: not a JSON document: {error}. For an object a line, give jsonl."
@@ -355,6 +387,16 @@ def document_table(path: Path, shown: str, wanted: Collection[str] | None = None
         f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or "
         "csv."
     )
+
+
+def _finite(number: str, shown: str) -> float:
+    """Raises DataError for a number that would be infinite as a float, as any other such one."""
+    if math.isinf(float(number)):
+        raise DataError(
+            f"{shown}: {number:.60} is beyond the largest float (1.8e308). Correct the value, or "
+            "write it as a string."
+        )
+    return float(number)
 
 
 def _object(pairs: Sequence[tuple[str, Any]], shown: str) -> dict[str, Any]:

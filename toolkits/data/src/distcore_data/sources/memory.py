@@ -184,7 +184,7 @@ def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
                 'frame.to_dict("list")).'
             )
         try:
-            arrays[name] = pa.array(values, from_pandas=True)
+            arrays[name] = _array(values)
         except OverflowError as error:
             raise _too_large(f"{shown}, column {name!r}") from error
         except UnicodeEncodeError as error:
@@ -200,6 +200,16 @@ def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
             f"{shown}: its columns differ in length: {lengths}. Give every column as many values."
         )
     return pa.table(arrays)
+
+
+def _array(values: Any) -> pa.Array:
+    """Of a column of a mapping, NaN missing. A list with a float in it is one of floats, also if
+    that is a NaN beside whole numbers: 1 is 1.0 then, as in JSON lines and in pandas."""
+    found = pa.array(values, from_pandas=True)
+    if pt.is_integer(found.type) and found.null_count and isinstance(values, list | tuple):
+        has_float = any(isinstance(each, float) for each in values)
+        return pa.array(values, pa.float64(), from_pandas=True) if has_float else found
+    return found
 
 
 class FramePartition:
