@@ -211,3 +211,17 @@ def test_seconds_of_years_of_five_digits(tmp_path):
             None,
             "1969-12-31 23:59:59+00:00",
         ]
+
+
+def test_times_of_a_day_to_the_nanosecond(read, tmp_path):
+    """Those of one microsecond were one value."""
+    ticks = [0, 1, 1000, 1001, 10**9, 10**9 + 7, None, 86_400 * 10**9 - 1]
+    texts = ["00:00:00", "00:00:00.000000001", "00:00:00.000001", "00:00:00.000001001"]
+    texts += ["00:00:01", "00:00:01.000000007", None, "23:59:59.999999999"]
+    times = pa.array(ticks, pa.time64("ns"))
+    table = pa.table({"flat": times, "coded": times.dictionary_encode()})
+    pq.write_table(table, tmp_path / "data.parquet")
+    raw = {"flat": "category", "coded": "string"}
+    for dataset in (table, tmp_path / "data.parquet"):
+        assert read(dataset, raw) == {"flat": texts, "coded": texts}
+    assert read(table.slice(1), raw) == {"flat": texts[1:], "coded": texts[1:]}

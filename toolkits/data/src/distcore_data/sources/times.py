@@ -132,10 +132,13 @@ def _by_itself(local: pa.Array) -> pa.Array:
 
 def time_text(values: pa.Array) -> pa.Array:
     """`10:00:00`, with six more digits if there is a fraction of a second, as Python writes a
-    time."""
-    return pc.replace_substring(
-        values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", ""
-    )
+    time; with nine if it has parts of a microsecond, which Python's times cannot have."""
+    text = values.cast(pa.time64("us"), safe=False).cast(pa.utf8())
+    if values.type == pa.time64("ns"):
+        is_finer = plain(values.view(pa.int64())) % 1000 != 0
+        if is_finer.any():
+            text = pc.if_else(truths(is_finer), values.cast(pa.utf8()), text)
+    return pc.replace_substring_regex(text, r"\.000000$", "")
 
 
 def _offset(seconds: int) -> str:

@@ -228,7 +228,7 @@ def _categories(
 
 def _are_told_apart(type_: pa.DataType) -> bool:
     """Whether unlike values of the type have unlike texts: not where a part of them is left out."""
-    return not (pt.is_time(type_) or pt.is_date64(type_) or pt.is_dictionary(type_))
+    return not (pt.is_date64(type_) or pt.is_dictionary(type_))
 
 
 def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.Array:
