@@ -103,8 +103,8 @@ class Delimited(Options):
     )
     encoding: str | None = Field(
         None,
-        description="A codec of Python's, such as latin-1; null: UTF-8, or UTF-16 where a mark "
-        "says so.",
+        description="A codec of Python's, such as latin-1; null: UTF-8, or UTF-16 or UTF-32 where "
+        "a mark says so.",
     )
     null_values: tuple[str, ...] | None = Field(
         None,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import bz2
 import datetime as dt
 import gzip
+import io
 import lzma
 import os
 import pickle
+import random
+import re
 import shutil
 import sys
+import tarfile
 from pathlib import Path
 
 import pandas as pd
@@ -639,3 +643,77 @@ def test_a_disk_that_fails(refused):
     )
     with pytest.raises(DataError, match="mem: the system cannot read it"):
         DataFile.at("/proc/self/mem", "mem").read(0, 8)
+
+
+WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+def test_texts_of_two_and_four_bytes_a_character(read, refused, put, encoding):
+    rows = {"a": [1.0, 2.0], "b": ["é", "y"]}
+    text = put("a,b\n1,é\n2,y\n".encode(encoding), "data.csv")
+    assert read(text, AB, options=DelimitedOptions(encoding=encoding)) == rows
+    if encoding in ("utf-16", "utf-32"):  # with a mark
+        assert read(text, AB) == rows
+    else:
+        assert f"set preprocessing.csv.encoding to {encoding};" in refused(text)
+    lines = put('{"a": 1, "b": "é"}\n{"a": 2, "b": "y"}\n'.encode(encoding), "data.jsonl")
+    message = refused(lines)
+    assert f"this is {encoding.upper()} text" in message
+    assert f"iconv -f {encoding} -t utf-8" in message
+    with pytest.raises(DataError, match="JSON lines are read in UTF-8"):
+        sample(lines, 1)
+    document = '[{"a": 1, "b": "é"}, {"a": 2, "b": "y"}]'.encode(encoding)
+    assert read(put(document, "data.json"), AB) == rows
+
+
+def test_text_that_is_not_latin_may_be_utf_16(refused, put):
+    assert "set preprocessing.csv.encoding to utf-16-le or utf-16-be" in refused(
+        put("год,b\n1,x\n".encode("utf-16-le"))
+    )
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_what_is_in_a_packed_file_without_an_ending_of_its_own(read, refused, put, tmp_path, pack):
+    rows = {"a": [1.0, 2.0], "b": ["x", "y"]}
+    table = pa.table(rows)
+    pyarrow.feather.write_feather(table, tmp_path / "feather")
+    pq.write_table(table, tmp_path / "parquet")
+    lines = b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n'
+    document = b'[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]'
+    feather = (tmp_path / "feather").read_bytes()
+    for content in (b"a,b\n1,x\n2,y\n", b"a\tb\n1\tx\n2\ty\n", lines, document, feather):
+        path = put(pack(content), "data.gz")
+        assert read(path, AB) == rows
+        assert column_names(path) == ["a", "b"]
+    if pack is not bz2.compress:
+        packed = put(pack((tmp_path / "parquet").read_bytes()), "data.gz")
+        assert "file, not Parquet. Unpack it first." in refused(packed)
+        assert "file, not text. Unpack it first." in refused(put(pack(pack(lines)), "data.csv.gz"))
+    cut = put(pack(lines)[:-9], "data.gz")
+    assert "damaged or cut short: of what is packed, " in refused(cut)
+
+
+def test_archives_are_named(refused, put):
+    rows = tarfile.TarInfo("rows.csv")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(rows)
+    for name in ("data.tar.gz", "data.tgz", "data.csv.gz", "data.jsonl.gz", "data.json.gz"):
+        message = refused(put(packed.getvalue(), name))
+        assert f"{name}: this is a tar archive, not " in message
+    for name in ("data.jsonl", "data.json"):
+        assert "a zip archive (or an Excel workbook), not JSON" in refused(put(b"PK\3\4\0", name))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_how_much_of_a_damaged_file_can_be_read_is_told(refused, put, pack):
+    draw = random.Random(1)
+    text = "a,b\n" + "".join(f"{draw.random()},v\n" for _ in range(300_000))
+    packed = pack(text.encode())
+    half = packed[: len(packed) // 2]
+    found = re.search(r"packed, (\d+) bytes \((\d+) lines\) can be read", refused(put(half)))
+    size, lines = map(int, found.groups())
+    assert abs(size - len(text) / 2) < 1 << 20
+    assert abs(lines - text[:size].count("\n")) < 100
+    assert size % (1 << 22)

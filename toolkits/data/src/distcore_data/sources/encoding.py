@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import json
 import os
 from pathlib import Path
 from typing import NoReturn
@@ -18,16 +19,23 @@ from distcore_data.sources.ranges import line_number
 PIECE = 1 << 22
 HEAD = 1 << 18
 UTF8_MARK = codecs.BOM_UTF8
+TURN, UNPACK = "Turn it into csv or parquet first.", "Unpack it first."
 KINDS = (
-    (b"PAR1", "a Parquet file", "parquet"),
-    (b"ARROW1", "an Arrow IPC (feather) file", "feather"),
-    (b"FEA1", "a feather file of version 1", None),
-    (b"\xff\xff\xff\xff", "an Arrow stream", None),
-    (b"\x89HDF", "an HDF5 file", None),
-    (b"PK\x03\x04", "a zip archive (or an Excel workbook)", None),
-    (b"SQLite format 3", "an SQLite database", None),
-    (b"%PDF", "a PDF document", None),
+    (b"PAR1", "a Parquet file", "Give its format as parquet."),
+    (b"ARROW1", "an Arrow IPC (feather) file", "Give its format as feather."),
+    (b"FEA1", "a feather file of version 1", TURN),
+    (b"\xff\xff\xff\xff", "an Arrow stream", TURN),
+    (b"\x89HDF", "an HDF5 file", TURN),
+    (b"\x1f\x8b", "a gzip file", UNPACK),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", UNPACK),
+    (b"\xfd7zXZ\x00", "an xz file", UNPACK),
+    (b"PK\x03\x04", "a zip archive (or an Excel workbook)", TURN),
+    (b"SQLite format 3", "an SQLite database", TURN),
+    (b"%PDF", "a PDF document", TURN),
 )
+TAR, TAR_AT = b"ustar", 257
+MARKED = ("utf-16", "utf-32")
+"""What `json.detect_encoding` calls a text that begins with a mark of one of these."""
 
 
 def refuse_binary(path: Path, shown: str) -> None:
@@ -36,12 +44,32 @@ def refuse_binary(path: Path, shown: str) -> None:
         head = file.read(HEAD)
     _refuse_other(head, shown, "text")
     _refuse_pickle(head, shown)
-    at = head.find(b"\0")
-    if at >= 0 and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    at, seems = head.find(b"\0"), json.detect_encoding(head)
+    if at >= 0 and seems not in MARKED:
+        # Of letters that are not Latin ones, the first bytes do not tell.
+        what, set_to = (
+            ("If it is UTF-16 text", "utf-16-le or utf-16-be")
+            if seems == "utf-8"
+            else (f"If it is {seems.upper()} text, as it seems", seems)
+        )
         raise DataError(
             f"{shown}: byte {at} (line {head.count(10, 0, at) + 1}) is NUL, so this is not UTF-8 "
-            "text. If it is UTF-16 text, set preprocessing.csv.encoding to utf-16-le or utf-16-be; "
-            "otherwise write it as csv or parquet."
+            f"text. {what}, set preprocessing.csv.encoding to {set_to}; otherwise write it as csv "
+            "or parquet."
+        )
+
+
+def refuse_other_than_json(path: Path, shown: str, lines: bool) -> None:
+    """Raise DataError when the file's head shows that it is no text, or none of those in which
+    JSON is read: lines in UTF-8, a document in UTF-16 or UTF-32 too."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    _refuse_other(head, shown, "JSON")
+    seems = json.detect_encoding(head)
+    if lines and not seems.startswith("utf-8"):
+        raise DataError(
+            f"{shown}: this is {seems.upper()} text, and JSON lines are read in UTF-8. Write it in "
+            f"UTF-8: iconv -f {seems} -t utf-8."
         )
 
 
@@ -79,13 +107,10 @@ def words_of(error: Exception) -> str:
 
 def _refuse_other(head: bytes, shown: str, wanted: str) -> None:
     """Raise DataError for a file that by its first bytes is none of the kind that is wanted."""
-    for magic, what, format_ in KINDS:
+    if head.startswith(TAR, TAR_AT):
+        raise DataError(f"{shown}: this is a tar archive, not {wanted}. {UNPACK}")
+    for magic, what, advice in KINDS:
         if head.startswith(magic) and wanted not in what:
-            advice = (
-                f"Give its format as {format_}."
-                if format_
-                else "Turn it into csv or parquet first."
-            )
             raise DataError(f"{shown}: this is {what}, not {wanted}. {advice}")
 
 
@@ -118,13 +143,13 @@ def as_utf8(
 ) -> Path:
     """A path to the same text in UTF-8: the file itself if it is already, otherwise a copy.
 
-    encoding: None means UTF-8, or UTF-16 if there is a mark. Raises DataError naming line and byte
-    if the text is not in that encoding.
+    encoding: None means UTF-8, or UTF-16 or UTF-32 if there is a mark. Raises DataError naming
+    line and byte if the text is not in that encoding.
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    if encoding is None and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "utf-16"
+    if encoding is None and (marked := json.detect_encoding(head)) in MARKED:
+        encoding = marked
     try:
         name = codecs.lookup(encoding or "utf-8").name
         "a".encode(name)  # which refuses codecs that are not of texts, such as base64

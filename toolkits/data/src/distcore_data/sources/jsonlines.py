@@ -28,7 +28,7 @@ from distcore_data.arrow import flags, scalar, strings
 from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined
-from distcore_data.sources.encoding import UTF8_MARK
+from distcore_data.sources.encoding import UTF8_MARK, refuse_other_than_json
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
@@ -330,6 +330,7 @@ class JsonSource(FileSource):
 
 def text_start(path: Path, shown: str) -> int:
     """Where the text begins, behind a mark. Raises DataError for a file that holds nothing."""
+    refuse_other_than_json(path, shown, lines=True)
     with open(path, "rb") as file:
         head = file.read(1 << 16)
     start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
@@ -362,6 +363,7 @@ def is_document(path: Path) -> bool:
 def document_table(path: Path, shown: str, wanted: Collection[str] | None = None) -> pa.Table:
     """A JSON document as a table: a list of records, or columns as lists or as {row: value}.
     wanted: the columns of the table; None: all."""
+    refuse_other_than_json(path, shown, lines=False)
     try:
         text = path.read_bytes()
         refuse_deep(text, shown)

@@ -36,7 +36,7 @@ from distcore_data.sources.fetch import (
 from distcore_data.sources.formats import HEAD_BYTES, DataFormat, Given
 from distcore_data.sources.names import name_of
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
-from distcore_data.sources.unpacking import compression_of
+from distcore_data.sources.unpacking import compression_of, head_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -332,16 +332,13 @@ def _by_ending(name: str, plugins: Plugins) -> str | None:
 
 
 def _by_content(path: Path) -> str:
-    """By the file's first bytes."""
-    with open(path, "rb") as file:
-        head = file.read(1 << 12)
+    """By the first bytes of what is in the file."""
+    head = head_of(path, 1 << 12)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"ARROW1"):
         return "feather"
-    if compression_of(path) is None and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
-        (b"{", b"[{")
-    ):
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[{")):
         return "json"
     return "csv"
 

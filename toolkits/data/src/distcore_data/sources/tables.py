@@ -40,7 +40,7 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
     absent = "is no column" if len(missing) == 1 else "are no columns"
     raise DataError(
         f"{shown}: there {absent} {_listed(hints, len(missing), MOST_NAMED)}; it has "
-        f"{_listed([*map(repr, names[:20])], len(names), 20)}. Correct the name in the "
+        f"{_listed([*map(repr, names[:20])], len(names), 20) or 'none'}. Correct the name in the "
         "data, or where it was given (a feature's `name` or `column`, the split's, or `--keep`)."
     )
 

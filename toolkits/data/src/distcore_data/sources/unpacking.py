@@ -22,6 +22,9 @@ MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\x
 UNSUSPICIOUS = 1 << 30
 """Bytes that any file may unpack to."""
 
+SMALL = 1 << 10
+"""Bytes that are read at once where a file is damaged."""
+
 # Arrow's errors are OSError or ValueError.
 DAMAGED = (EOFError, MemoryError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
@@ -44,11 +47,39 @@ def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None)
         most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
         copy(lambda: _unpacker(kind, path), target, shown, limit, most)
     except DAMAGED as error:
+        size, lines = _sound(kind, path, target.stat().st_size)
         raise DataError(
-            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in "
-            f"({error}). Get the file again, or unpack it to see what is left."
+            f"{shown}: the {kind} data are damaged or cut short: of what is packed, {size} bytes "
+            f"({lines} lines) can be read ({error}). Get the file again, or unpack it to see what "
+            "is left."
         ) from error
     return target
+
+
+def head_of(path: Path, most: int) -> bytes:
+    """The first bytes of a file's content; none, if it is compressed and damaged."""
+    kind = compression_of(path)
+    if kind is None:
+        with open(path, "rb") as plain:
+            return plain.read(most)
+    try:
+        with _unpacker(kind, path) as file:
+            return bytes(file.read(most))
+    except DAMAGED:
+        return b""
+
+
+def _sound(kind: str, path: Path, known: int) -> tuple[int, int]:
+    """How many bytes and lines of a damaged file can be read. known: bytes that were."""
+    size = lines = 0
+    try:
+        with _unpacker(kind, path) as file:
+            while piece := file.read(PIECE if size + PIECE <= known else SMALL):
+                size += len(piece)
+                lines += piece.count(b"\n")
+    except DAMAGED:
+        pass
+    return size, lines
 
 
 def _unpacker(kind: str, path: Path) -> Any:
