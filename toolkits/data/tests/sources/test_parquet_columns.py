@@ -612,3 +612,37 @@ def test_footers_of_every_length(tmp_path):
     for text in (b"", b"PAR1", whole[:-1], whole[-2000:], b"\xff\xff\xff\xffPAR1"):
         path.write_bytes(text)
         assert footer_of(DataFile.at(path, "data"), 400) is None
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("cut", [1 << 24, 1 << 14, None])
+def test_a_page_that_is_not_what_its_checksum_says(tmp_path, version, compression, cut):
+    """cut: bytes of a partition; None: several files, whose row groups are joined."""
+    path = tmp_path / "data.parquet"
+    options = {"compression": compression, "data_page_version": version, "data_page_size": 4096}
+    pq.write_table(table(3000, 1, 0.1), path, write_page_checksum=True, **options)
+    good = path.read_bytes()
+    metadata = pq.ParquetFile(path).metadata.row_group(0)
+    if cut is None:
+        (tmp_path / "other.parquet").write_bytes(good)
+    dice = random.Random(1)
+    raw = dict.fromkeys(NAMES, "category") | {"text": "string", "number": "number"}
+
+    def read():
+        source = open_source(path if cut else tmp_path, raw)
+        return [part.read() for part in source.partitions(cut or 1 << 24)]
+
+    whole = pa.Table.from_batches(read()).num_rows
+    assert whole == (3000 if cut else 6000)
+    for number in range(metadata.num_columns):
+        column = metadata.column(number)
+        start = column.dictionary_page_offset or column.data_page_offset
+        # Not of the header, which is at the start of the chunk, and has no checksum.
+        size = column.total_compressed_size
+        at = start + dice.randrange(size * 9 // 10, size)
+        damaged = bytearray(good)
+        damaged[at] ^= 1 << dice.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"data\.parquet.* damaged"):
+            read()

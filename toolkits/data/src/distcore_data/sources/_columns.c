@@ -52,6 +52,9 @@ static inline uint64_t word_of_8(const uint8_t *p)
 enum { STOP = 0, TRUE = 1, FALSE = 2, BYTE = 3, I16 = 4, I32 = 5, I64 = 6, DOUBLE = 7, BINARY = 8, LIST = 9, SET = 10, STRUCT = 12 };
 enum { DEEPEST = 8, FIELDS = 9 };
 
+/* Of a page's header: the field of its checksum, as it stands there, and where it is said that there is one. */
+enum { CHECKSUM = 4, HAS_CHECKSUM = 0 };
+
 /* 0 where no number of up to 64 bits ends. */
 static int varint(Bytes *bytes, uint64_t *number)
 {
@@ -139,7 +142,10 @@ static int read_struct(Bytes *bytes, int32_t *numbers, int32_t *inside)
         } else if (type >= I16 && type <= I64) {
             if (!varint(bytes, &number))
                 return 0;
-            if (field < FIELDS)
+            if (inside && field == CHECKSUM) {
+                numbers[HAS_CHECKSUM] = 1;
+                numbers[CHECKSUM] = (int32_t)((number >> 1) ^ -(number & 1));
+            } else if (field < FIELDS)
                 numbers[field] = number & 1 || number >> 1 > LONGEST ? -1 : (int32_t)(number >> 1);
         } else {
             if (!skip(bytes, type, 0))
@@ -368,6 +374,40 @@ static int unpack(Bytes packed, uint8_t *to, size_t size)
         to += length;
     }
     return to == end;
+}
+
+/* ------------------------------------------------------------------ checksums */
+
+/* [n][byte]: what the byte, with n bytes behind it, adds to a CRC-32 of a page (of eight bytes at once: Intel's "slicing"). */
+static uint32_t checksums[8][256];
+
+static void fill_checksums(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t sum = byte;
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        checksums[0][byte] = sum;
+    }
+    for (int behind = 1; behind < 8; behind++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t sum = checksums[behind - 1][byte];
+            checksums[behind][byte] = sum >> 8 ^ checksums[0][sum & 0xff];
+        }
+}
+
+static uint32_t checksum_of(Bytes bytes)
+{
+    uint32_t sum = 0xffffffffu;
+    for (; left(&bytes) >= 8; bytes.at += 8) {
+        uint64_t word = word_of_8(bytes.at) ^ sum;
+        sum = 0;
+        for (int at = 0; at < 8; at++)
+            sum ^= checksums[7 - at][word >> 8 * at & 0xff];
+    }
+    for (; left(&bytes); bytes.at++)
+        sum = sum >> 8 ^ checksums[0][(sum ^ *bytes.at) & 0xff];
+    return ~sum;
 }
 
 /* ------------------------------------------------------------------ pages */
@@ -692,6 +732,8 @@ static int read_chunk(Column *column)
             return NOT_PLAIN;
         Bytes body = {column->chunk.at, column->chunk.at + page[3]};
         column->chunk.at = body.end;
+        if (page[HAS_CHECKSUM] == 1 && checksum_of(body) != (uint32_t)page[CHECKSUM])
+            return NOT_PLAIN;
         if (page[1] != DICTIONARY_PAGE && about[1] > column->rows - column->row)
             return NOT_PLAIN;
         if (page[1] == DATA_PAGE)
@@ -920,5 +962,6 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_columns", NULL, 0, 
 
 PyMODINIT_FUNC PyInit__columns(void)
 {
+    fill_checksums();
     return PyModuleDef_Init(&MODULE);
 }

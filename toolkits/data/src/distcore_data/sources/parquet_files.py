@@ -61,6 +61,7 @@ def open_file(
             pa.OSFile(os.fsencode(path)),
             read_dictionary=list(dictionaries),
             buffer_size=buffer,
+            page_checksum_verification=True,  # where a page has one, as Spark's have
             # Spark's timestamps. In nanoseconds, Arrow's choice, 9999-12-31 becomes 1816-03-29.
             coerce_int96_timestamp_unit="us",
         )
