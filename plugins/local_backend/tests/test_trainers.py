@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file
 
 import distcore
-from distcore_core.errors import ArtifactError, UserError
+from distcore_core.errors import ArtifactError, ConfigError, UserError
 from distcore_local import trainers
 from distcore_testing import data
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -229,6 +229,18 @@ def test_plans_say_in_how_many_processes_exact_training_goes_on(
     training = found["training"]
     assert training["processes"] == processes
     assert ("measures its first steps" in str(training["notes"])) is (given is None)
+
+
+@pytest.mark.parametrize("kind", ["local", "data_parallel"])
+def test_more_workers_than_parts_are_refused_by_the_plan_and_before_one_is_started(
+    folder, monkeypatch, kind
+):
+    """The plan said nothing of it, and nine processes were started to say it."""
+    monkeypatch.setattr("distcore_local.backend.LocalBackend.run_group", None)
+    wanted = config(folder, {"type": kind, "num_workers": 9}, exact=True)
+    for refused in (distcore.plan, distcore.train):
+        with pytest.raises(ConfigError, match=r"trainer\.parts: 8 parts cannot be shared by 9"):
+            refused(wanted, dataset=data.table())
 
 
 def test_exact_training_in_as_many_processes_as_are_asked_for(folder):

@@ -16,7 +16,7 @@ from distcore_local.machine import cpus
 from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
 from distcore_torch.training.job import train_options
-from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.plan import TrainPlan, refuse_without_parts
 from distcore_torch.training.trainer import (
     TorchTrainer,
     cached_rows,
@@ -83,6 +83,8 @@ class LocalTrainer(TorchTrainer):
                 )
             return found
         given = self._given()[1]
+        if not backend.distributed:  # there it is one process, whatever is given
+            refuse_without_parts(options, given)
         processes = given or sharing(options.parts, _room())
         if processes > 1 and not given:
             found["notes"].append(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import TrainingError, UserError
+from distcore_core.errors import ConfigError, TrainingError, UserError
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop
 from distcore_torch import products
 from distcore_torch.bags import embedding_bag
@@ -709,7 +709,7 @@ def test_more_ranks_than_parts_are_refused():
     strategy.rank = Rank(index=0, world=9)
     options = TrainerOptions.model_validate({"exact": True})
     with pytest.raises(
-        UserError, match=r"trainer\.parts 8 cannot be shared by 9 workers\. Set it to 16"
+        ConfigError, match=r"trainer\.parts: 8 parts cannot be shared by 9 workers; set it to 16"
     ):
         Stepper(net(), TinyFeatures(), options, strategy, learning_rate=1.0, micro_rows=8, seed=0)
 

@@ -37,7 +37,9 @@ class TrainPlan:
 
     @classmethod
     def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
-        """Raises ConfigError if batch sizes cannot be shared by the workers."""
+        """Raises ConfigError if batch sizes, or the parts of exact training, cannot be shared by
+        the workers."""
+        refuse_without_parts(options, workers)
         try:
             sizes = _for_rows(options, rows).batch_sizes(1 if options.exact else workers)
         except ValueError as error:
@@ -78,6 +80,22 @@ class TrainPlan:
     def round_due(self, step: int) -> bool:
         """Whether an evaluation round follows this many steps."""
         return step % self.steps_per_round == 0 or step >= self.total_steps
+
+
+def refuse_without_parts(options: TrainerOptions, workers: int) -> None:
+    """Raise ConfigError if exact training has fewer parts than workers.
+
+    Args:
+        options: Of the `trainer` section.
+        workers: Ranks.
+    """
+    if options.exact and workers > options.parts:
+        need = 1 << (workers - 1).bit_length()
+        message = (
+            f"{options.parts} parts cannot be shared by {workers} workers; set it to {need}, "
+            "which is another run, or use fewer workers"
+        )
+        raise ConfigError([ConfigIssue(0, "trainer.parts", message)])
 
 
 def _for_rows(options: TrainerOptions, rows: int) -> TrainerOptions:

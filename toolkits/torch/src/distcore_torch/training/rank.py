@@ -92,10 +92,11 @@ def fit_rank(
 
 
 def refuse_too_many(job: TrainJob, workers: int, plugins: Plugins) -> None:
-    """Raise what the last of so many ranks would meet when it asks for its rows, before any of
+    """Raise what so many ranks would meet when they share batches, parts and rows, before any of
     them is started."""
     with ExitStack() as stack:
         reader = stack.enter_context(open_cache(job.cache, plugins))
+        TrainPlan.of(train_options(job), workers, reader.rows("train"))
         features = Features.of(job.config, plugins)
         last = Rank(index=workers - 1, world=workers)
         _Loaders(job, reader, features, last, "cpu", plugins, stack).make("train", workers)

@@ -29,6 +29,7 @@ from distcore_torch.training.exact.cut import NotByParts
 from distcore_torch.training.exact.groups import PartGroup, part_groups
 from distcore_torch.training.exact.tree import branches
 from distcore_torch.training.gradients import slices
+from distcore_torch.training.plan import refuse_without_parts
 from distcore_torch.training.random_numbers import random_key
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class PartGradients:
         ways: {rows of each part: how they go}, of the cuts that were met and may go at once.
 
     Raises:
-        UserError: If there are more ranks than parts, or the device is no CPU.
+        ConfigError: There are more ranks than parts.
+        UserError: The device is no CPU.
     """
 
     def __init__(
@@ -82,12 +84,7 @@ class PartGradients:
         seed: int,
     ) -> None:
         rank = strategy.rank
-        if rank.world > options.parts:
-            need = 1 << (rank.world - 1).bit_length()
-            raise UserError(
-                f"trainer.parts {options.parts} cannot be shared by {rank.world} workers. "
-                f"Set it to {need}, which is another run, or use fewer workers."
-            )
+        refuse_without_parts(options, rank.world)
         if strategy.device.type != "cpu":
             raise UserError(
                 f"trainer.exact holds on CPUs, and this rank has {strategy.device}. "
