@@ -424,7 +424,8 @@ def test_auto_holds_in_memory_what_fits():
 
 
 @pytest.mark.parametrize(
-    "options", [{"lanes": 3}, {"prefetch": -1}, {"window_size_bytes": 0}, {"windows": 1}]
+    "options",
+    [{"lanes": 3}, {"lanes": 1 << 17}, {"prefetch": -1}, {"window_size_bytes": 0}, {"windows": 1}],
 )
 def test_options_that_are_wrong(options):
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -41,6 +41,7 @@ class LoaderOptions(Options):
     lanes: int = Field(
         16,
         ge=1,
+        le=65_536,
         description="Lanes that global batches are dealt from: a power of two, no fewer than "
         "workers.",
     )
