@@ -118,7 +118,7 @@ def test_rows_are_exact_where_the_format_knows_them(folder, form):
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "csv.gz"])
 def test_rows_of_text_are_estimated_from_samples(folder, form, monkeypatch):
-    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("distcore.workflow.planned_data.SAMPLE_BYTES", 20_000)
     table = data.table(5000)
     path = folder / f"large.{form}"
     if form == "jsonl":
@@ -343,7 +343,7 @@ def doubts(planned):
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_weights_that_fit_no_data_are_refused_whatever_the_partitions(folder, form, monkeypatch):
-    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("distcore.workflow.planned_data.SAMPLE_BYTES", 20_000)
     path = folder / f"parts.{form}"
     if form == "csv":
         pa.csv.write_csv(data.table(), path)
@@ -355,7 +355,7 @@ def test_weights_that_fit_no_data_are_refused_whatever_the_partitions(folder, fo
 
 
 def test_what_other_rows_may_mend_is_told(folder, monkeypatch):
-    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 5_000)
+    monkeypatch.setattr("distcore.workflow.planned_data.SAMPLE_BYTES", 5_000)
     path = str(folder / "data.csv")
     [told] = doubts(distcore.plan(weighted(folder, low=1, middle=2, high=3), path))
     assert "class_weights: has none for ['mid']" in told
@@ -380,7 +380,7 @@ def test_how_many_rows_were_looked_at_is_told(folder, form, monkeypatch):
 
     with pytest.raises(DataError, match="'soon' is not a date"):
         plan(table.slice(300))
-    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 5_000)
+    monkeypatch.setattr("distcore.workflow.planned_data.SAMPLE_BYTES", 5_000)
     planned = plan(table)
     [told] = [each for each in planned["notes"] if "Only" in each]
     about = "about " if form == "csv" else ""
