@@ -384,6 +384,26 @@ OPTIONS = {
         "input_features: [{name: age, type: number}, {name: age, type: category}]",
         r"input_features\[1\]\.name: .*'age'",
     ),
+    "fewer threads than none": (
+        "backend: {type: local, trainer: {type: data_parallel, resources_per_worker: {CPU: -1}}}",
+        r"line 8: backend\.trainer\.resources_per_worker\.CPU: .*equal to 0",
+    ),
+    "threads without end": (
+        "backend: {type: local, trainer: {type: horovod, resources_per_worker: {CPU: .inf}}}",
+        r"line 8: backend\.trainer\.resources_per_worker\.CPU: .*finite",
+    ),
+    "predivided by infinity": (
+        "backend: {type: local, trainer: {type: horovod, gradient_predivide_factor: .inf}}",
+        r"line 8: backend\.trainer\.gradient_predivide_factor: .*finite",
+    ),
+    "trees that learn without end": (
+        "backend: {type: local, trainer: {type: lightgbm, learning_rate: .inf}}",
+        r"line 8: backend\.trainer\.learning_rate: .*finite",
+    ),
+    "patience without end": (
+        "backend: {type: ray, patience: .inf}",
+        r"line 8: backend\.patience: .*finite",
+    ),
     "password in a URL": (
         "backend: {type: local, cache_dir: 's3://me:secret@host/x'}",
         r"backend\.cache_dir: .*cache_credentials",

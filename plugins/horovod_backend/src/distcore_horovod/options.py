@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Options(BaseModel):
-    """Base: an unknown option is an error."""
+    """Base: an unknown option is an error, and so are NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BackendOptions(Options):
@@ -29,6 +29,7 @@ class ProcessorOptions(Options):
 
 
 Workers = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
 
 
 class TrainerOptions(Options):
@@ -44,7 +45,7 @@ class TrainerOptions(Options):
         "batches are planned for this many. [fewest, most]: a cluster's backend goes on with "
         "fewer after a loss.",
     )
-    resources_per_worker: dict[str, float] = Field(
+    resources_per_worker: dict[str, Amount] = Field(
         default_factory=dict,
         description="CPU: intra-op threads of a rank; on Ray also what is reserved for it.",
     )

@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Options(BaseModel):
-    """Base: an unknown option is an error."""
+    """Base: an unknown option is an error, and so are NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BackendOptions(Options):
@@ -58,6 +58,7 @@ class LoaderOptions(Options):
 
 
 Workers = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
 
 
 class TrainerOptions(Options):
@@ -74,7 +75,7 @@ class TrainerOptions(Options):
         "bits do not depend on it; default: one, and as many as there are threads if that is "
         "faster.",
     )
-    resources_per_worker: dict[str, float] = Field(
+    resources_per_worker: dict[str, Amount] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
     logdir: str | None = Field(
