@@ -283,6 +283,13 @@ def test_parquet_files_that_disagree(read, refused, tmp_path):
     assert "has type double, and int64 in 1.parquet" in refused(tmp_path, {"a": "category"})
 
 
+def test_parquet_files_of_a_folder_may_have_endings_in_capitals(read, tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [2]}), tmp_path / "2.PARQUET")
+    for dataset in (tmp_path, f"local://{tmp_path}"):
+        assert read(dataset, {"a": "number"}) == {"a": [1.0, 2.0]}
+
+
 def test_bad_json_line(refused, put):
     lines = '{"a": 1, "b": "x"}\n' * 50
     message = refused(put(lines + '{"a": 1, "b": \n' + lines, "data.jsonl"))

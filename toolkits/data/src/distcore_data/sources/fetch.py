@@ -228,7 +228,7 @@ def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], st
         if not filesystem.exists(path):
             raise FileNotFoundError(path)
         return [path], None
-    files = [file for file in files if file.endswith((".parquet", ".parq", ".pq"))]
+    files = [file for file in files if file.lower().endswith((".parquet", ".parq", ".pq"))]
     if not files:
         raise DataError(
             f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet "

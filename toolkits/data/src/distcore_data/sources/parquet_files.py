@@ -36,7 +36,9 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
         (
             each
             for each in path.rglob("*")
-            if each.suffix in SUFFIXES and each.is_file() and not _hidden(each.parts[depth:])
+            if each.suffix.lower() in SUFFIXES
+            and each.is_file()
+            and not _hidden(each.parts[depth:])
         ),
         key=lambda each: each.parts[depth:],
     )
