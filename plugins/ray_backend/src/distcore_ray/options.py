@@ -44,8 +44,8 @@ class BackendOptions(BaseModel):
     patience: float = Field(
         600.0,
         gt=0,
-        description="Seconds to wait until the cluster has room for the workers (nodes may be "
-        "starting).",
+        description="Seconds to wait until the cluster has room for the workers, or a node that "
+        "runs tasks (nodes may be starting).",
     )
 
     @field_validator("address")

@@ -39,15 +39,17 @@ class Pulse:
         address: The cluster's, for the message.
         parts: The `host:port` that each part listens at.
         patience: For how many seconds nothing may listen there.
+        work: What stops if one is gone, for the message.
     """
 
     address: str
     parts: dict[str, str]
     patience: dict[str, float]
+    work: str = "Training"
     _refused: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of_this_process(cls) -> Pulse:
+    def of_this_process(cls, work: str = "Training") -> Pulse:
         """The pulse of the cluster that this process is connected to."""
         from ray._private import worker
 
@@ -56,9 +58,8 @@ class Pulse:
         parts = {"gcs_server": address}
         if node.node_manager_port:
             parts["raylet"] = f"{node.node_ip_address}:{node.node_manager_port}"
-        return cls(
-            address, parts, {"gcs_server": 0.0 if node.is_head() else HEAD_SECONDS, "raylet": 0.0}
-        )
+        patience = {"gcs_server": 0.0 if node.is_head() else HEAD_SECONDS, "raylet": 0.0}
+        return cls(address, parts, patience, work)
 
     def feel(self) -> None:
         """Raise Lost, naming the part, if nothing listens at its port any more."""
@@ -69,7 +70,7 @@ class Pulse:
             elif now - self._refused.setdefault(part, now) >= self.patience[part]:
                 _lost.append(part)
                 raise Lost(
-                    f"Training stopped: the {part} of the Ray cluster {self.address} is gone "
+                    f"{self.work} stopped: the {part} of the Ray cluster {self.address} is gone "
                     f"(nothing listens at {address} any more; it or a process that it depends on "
                     "was killed, or out of memory?)."
                 )
