@@ -461,6 +461,14 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
 # ------------------------------------------------------------------ mistakes
 
 
+@pytest.mark.parametrize("number", [2**63, 10**400])
+def test_whole_numbers_of_more_than_64_bits_are_told(number: int) -> None:
+    """Some options met them as an OverflowError in the work, others were used."""
+    [said] = told(SMALL, f"preprocessing: {{sample_size: {number}}}")
+    assert "preprocessing.sample_size: should be " in said
+    assert len(said) < 150
+
+
 def test_a_boolean_is_no_number_wherever_it_stands() -> None:
     """pydantic reads true as 1. Each option here takes numbers, by each way a model says so."""
     text = """\

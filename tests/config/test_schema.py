@@ -155,7 +155,7 @@ def test_the_reference_names_every_option_of_the_trainer_with_its_default() -> N
     }
     assert set(TrainerOptions.model_fields) <= rows
     assert "| `batch_size` | integer ≥ 1 or `auto` | `auto` |" in text
-    assert "| `lanes` | integer ≥ 1 | `16` |" in text
+    assert "| `lanes` | integer ≥ 1, ≤ 65536 | `16` |" in text
     assert "### input_features (category)" in text
     assert f"integer ≥ 0, ≤ {(1 << 63) - 1}; default `42`." in text
     assert reference_markdown(Plugins()) == text

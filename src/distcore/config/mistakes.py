@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseModel")
 
+MOST = 2**63 - 1
+"""The largest whole number of 64 bits."""
+
 
 def validated(model: type[M], values: Any) -> tuple[M | None, list[Problem]]:
     """The values as a model has them, and what is wrong with them; None: the model refused them."""
@@ -23,23 +26,24 @@ def validated(model: type[M], values: Any) -> tuple[M | None, list[Problem]]:
         made = model.model_validate(values)
     except ValidationError as error:
         return None, list(_mistakes_in(error, model, values))
-    return made, list(
-        _read_as_numbers(values, made.model_dump(by_alias=True, exclude_unset=True), ())
-    )
+    kept = made.model_dump(by_alias=True, exclude_unset=True)
+    return made, list(_no_such_numbers(values, kept, ()))
 
 
-def _read_as_numbers(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
-    """Booleans that a model has as numbers: pydantic reads true as 1, and `num_layers: yes` is a
-    mistake."""
-    if isinstance(given, bool):
-        if isinstance(made, int | float) and not isinstance(made, bool):
-            yield Problem(path, f"should be a number, not a boolean; got {given}")
-    elif isinstance(given, Mapping) and isinstance(made, Mapping):
+def _no_such_numbers(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
+    """What a model has as a number, and should not: pydantic reads true as 1, and `num_layers: yes`
+    is a mistake; and whole numbers that no array and no float can hold."""
+    if isinstance(made, Mapping) and isinstance(given, Mapping):
         for name in given.keys() & made.keys():
-            yield from _read_as_numbers(given[name], made[name], (*path, name))
-    elif isinstance(given, list | tuple) and isinstance(made, list | tuple):
+            yield from _no_such_numbers(given[name], made[name], (*path, name))
+    elif isinstance(made, list | tuple) and isinstance(given, list | tuple):
         for place, pair in enumerate(zip(given, made, strict=False)):
-            yield from _read_as_numbers(*pair, (*path, place))
+            yield from _no_such_numbers(*pair, (*path, place))
+    elif isinstance(given, bool) and not isinstance(made, bool) and isinstance(made, int | float):
+        yield Problem(path, f"should be a number, not a boolean; got {given}")
+    elif isinstance(made, int) and abs(made) > MOST:
+        shown = str(made) if len(str(made)) <= 40 else f"a number of {len(str(made))} digits"
+        yield Problem(path, f"should be at most {MOST} (64 bits); got {shown}")
 
 
 def _mistakes_in(error: ValidationError, model: Any, values: Any) -> Iterator[Problem]:
