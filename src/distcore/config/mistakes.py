@@ -3,6 +3,7 @@ was written one level too high."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +33,7 @@ def validated(model: type[M], values: Any) -> tuple[M | None, list[Problem]]:
 
 def _no_such_numbers(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
     """What a model has as a number, and should not: pydantic reads true as 1, and `num_layers: yes`
-    is a mistake; and whole numbers that no array and no float can hold."""
+    is a mistake; and numbers that no array, no float or no JSON can hold."""
     if isinstance(made, Mapping) and isinstance(given, Mapping):
         for name in given.keys() & made.keys():
             yield from _no_such_numbers(given[name], made[name], (*path, name))
@@ -41,6 +42,8 @@ def _no_such_numbers(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
             yield from _no_such_numbers(*pair, (*path, place))
     elif isinstance(given, bool) and not isinstance(made, bool) and isinstance(made, int | float):
         yield Problem(path, f"should be a number, not a boolean; got {given}")
+    elif isinstance(made, float) and not math.isfinite(made):
+        yield Problem(path, f"should be a finite number; got {given}")
     elif isinstance(made, int) and abs(made) > MOST:
         shown = str(made) if len(str(made)) <= 40 else f"a number of {len(str(made))} digits"
         yield Problem(path, f"should be at most {MOST} (64 bits); got {shown}")

@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Options(BaseModel):
-    """Base: an unknown option is an error, and so are NaN and infinity."""
+    """Base: an unknown option is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class BackendOptions(Options):

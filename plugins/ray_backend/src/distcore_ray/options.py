@@ -11,7 +11,7 @@ class BackendOptions(BaseModel):
     """`backend: {type: ray}`. Without an address: the cluster that is found, else one of this
     machine alone."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str | None = Field(
         None,

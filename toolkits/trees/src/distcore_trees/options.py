@@ -10,7 +10,7 @@ class TreeOptions(BaseModel):
 
     A library's own are added by its plugin, under the library's names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_boost_round: int = Field(
         200, ge=1, description="Rounds: a tree each (for each class, if there are several)."
