@@ -2,13 +2,18 @@
 gone. A socket stands for gcs_server, and Ray answers as it does then."""
 
 import logging
+import os
+import signal
 import socket
+import threading
+import time
 
 import pytest
 
-from distcore_core.errors import DistcoreError
+from distcore_core.errors import DistcoreError, Stopped
 from distcore_ray import pulse, tasks
 from distcore_ray.pulse import Lost, Pulse
+from distcore_torch.signals import Stoppable
 
 HEAD = {"Alive": True, "Resources": {"memory": 1.0}}
 WORKER = {"Alive": True, "Resources": {"CPU": 1.0}}
@@ -69,3 +74,27 @@ def test_a_cluster_that_is_gone_is_told_before_ray_ends_this_process(gcs, asked)
     server.close()
     with pytest.raises(Lost, match="The work stopped: the gcs_server of the Ray cluster"):
         tasks._wait_for("reference", felt, 600.0)
+
+
+def test_a_signal_comes_once_and_as_it_is(gcs, monkeypatch):
+    """Where Ray waits in the main thread, it raises another KeyboardInterrupt in its place."""
+
+    def wait(references, timeout):
+        try:
+            time.sleep(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+        return [], references
+
+    monkeypatch.setattr(tasks.ray, "wait", wait)
+    monkeypatch.setattr(tasks.ray, "nodes", lambda: [WORKER])
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    caught = []
+    with Stoppable():
+        timer.start()
+        for work in (lambda: tasks._wait_for("reference", gcs[1], 600.0), lambda: time.sleep(1.5)):
+            try:
+                work()
+            except KeyboardInterrupt as error:
+                caught.append(error)
+    assert [type(each) for each in caught] == [Stopped]

@@ -68,9 +68,12 @@ def _call(shared: tuple[Place, bytes], item: bytes) -> Any:
 
 def _wait_for(reference: Any, pulse: Pulse, patience: float) -> None:
     """Wait until the result is here. Ray itself would wait for a node for ever, and end this
-    process if a part of it were gone."""
+    process if a part of it were gone.
+
+    Not in the main thread: there Ray makes a KeyboardInterrupt of its own of a signal's `Stopped`,
+    which counts as swallowed and comes a second time, into what cleans up after the first."""
     since, told = time.monotonic(), False
-    while not ray.wait([reference], timeout=PULSE_SECONDS)[0]:
+    while not pulse.during(lambda: ray.wait([reference], timeout=PULSE_SECONDS)[0]):
         pulse.feel()
         if any(each["Alive"] and each["Resources"].get("CPU") for each in pulse.during(ray.nodes)):
             since, told = time.monotonic(), False
