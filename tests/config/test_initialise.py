@@ -192,6 +192,16 @@ def test_the_index_of_a_shuffled_frame_is_left_out(tmp_path, name, ending, write
     assert f'# "{name}" is left out: every row has its own value' in text
 
 
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_column_of_several_types_is_left_out(tmp_path, lines) -> None:
+    rows = pd.DataFrame({"height": COLUMNS["height"][0], "target": TARGET.to_pylist()})
+    rows["mixed"] = ["one", *range(1, len(rows))]
+    rows.to_json(tmp_path / "rows.json", orient="records", lines=lines)
+    text = suggest(sample(tmp_path / "rows.json", ROWS), ["target"])
+    assert types(text) == {"height": "number"}
+    assert "# mixed is left out: it holds values of several types" in text
+
+
 def test_a_name_that_a_config_reads_as_the_environments_is_left_out(monkeypatch) -> None:
     """Whoever made the data would choose what of the environment comes into results."""
     monkeypatch.setenv("SECRET", "hidden")

@@ -88,6 +88,8 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False, decimal: str
     if len(present) == 0:
         return Guess(name, None, "it is empty")
     kind = present.type
+    if pa.types.is_union(kind):
+        return Guess(name, None, "it holds values of several types; give it values of one")
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return Guess(
             name,

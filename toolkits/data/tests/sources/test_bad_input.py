@@ -6,6 +6,7 @@ import bz2
 import datetime as dt
 import gzip
 import io
+import json
 import lzma
 import os
 import pickle
@@ -436,6 +437,29 @@ def test_bad_frames(refused):
 
 def test_no_column_asked_for(refused, put):
     assert "no column" in refused(put("a\n1\n"), {})
+
+
+@pytest.mark.parametrize("name", ["data.jsonl", "data.json", "columns.json"])
+def test_looking_at_json_with_a_column_of_several_types(read, refused, put, name):
+    rows = [{"a": 1, "m": 1, "l": [1]}, {"a": 2, "m": "x", "l": []}, {"a": None, "b": True}]
+    columns = {key: [row.get(key) for row in rows] for key in ("a", "m", "l", "b")}
+    lines = "\n".join(map(json.dumps, rows))
+    texts = {
+        "data.jsonl": lines,
+        "data.json": json.dumps(rows),
+        "columns.json": json.dumps(columns),
+    }
+    path = put(texts[name], name)
+    found = sample(path, 2)
+    assert found.column_names == column_names(path) == list(columns)
+    assert pa.types.is_union(found.schema.field("m").type)
+    assert found.column("a").to_pylist() == [1, 2]
+    assert found.column("l").to_pylist() == [[1], []]
+    assert read(path, {"a": "number", "b": "category"})["b"] == [None, None, "True"]
+    assert "'m'" in refused(path, {"m": "category"}) or "(/m)" in refused(path, {"m": "category"})
+    large = put(texts[name].replace('"x"', "2").replace("1,", "1e400,", 1), name)
+    with pytest.raises(DataError, match=r"1e400 is beyond|Number too big"):
+        sample(large, 2)
 
 
 def test_looking_refuses_the_same(put, tmp_path):

@@ -50,14 +50,16 @@ class Json(NamedTuple):
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
         from distcore_data.sources.datafile import DataFile, watched
         from distcore_data.sources.held import HeldSource
-        from distcore_data.sources.jsonlines import JsonSource, document_table, is_document
+        from distcore_data.sources.jsonlines import JsonSource, document_columns, is_document
+        from distcore_data.sources.memory import as_table
         from distcore_data.sources.unpacking import unpacked
 
         file = DataFile.given(given.local, given.shown)
         with watched([file]):
             text = unpacked(given.local, given.shown, given.place)
             if self.may_be_document and is_document(text):
-                table = document_table(text, given.shown, raw)
+                columns = document_columns(text, given.shown, raw)
+                table = as_table(columns, shown=given.shown)
                 return HeldSource(table, "json", file, raw, given.options, given.place)
             return JsonSource(text, file, raw, given.options, given.place)
 

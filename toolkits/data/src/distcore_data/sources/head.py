@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -13,8 +16,12 @@ from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import unpacked
+
+SEVERAL = pa.dense_union([pa.field("one", pa.null()), pa.field("another", pa.null())])
+"""The type of a column whose values are of several; they are left out."""
 
 MOST_FILES = 256
 """Of a folder that are looked at, however few rows they have."""
@@ -77,20 +84,51 @@ def json_head(
     path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int
 ) -> pa.Table:
     """The first rows of JSON lines, or of a document if the file may be one; at most `limit`
-    bytes of lines."""
-    from distcore_data.sources.jsonlines import document_table, is_document, parse, text_start
+    bytes of lines. A column of several types, which need not be wanted, has the type SEVERAL."""
+    from distcore_data.sources.jsonlines import document_columns, is_document, parse, text_start
 
     text = unpacked(path, shown, place)
     if may_be_document and is_document(text):
-        return document_table(text, shown).slice(0, rows)
+        return _one_by_one(document_columns(text, shown), shown).slice(0, rows)
     start = text_start(text, shown)
     file = DataFile.at(text, shown)
     while True:
         stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
         lines = file.read(start, stop)
         if limit == 1 or not plaintext.is_scattered(lines):
-            return parse(file, start, stop, None, lines).slice(0, rows)
+            break
         limit = max(limit // 4, 1)
+    try:
+        return parse(file, start, stop, None, lines).slice(0, rows)
+    except DataError:
+        try:
+            given = [json.loads(line) for line in lines.to_pybytes().split(b"\n") if line.strip()]
+            names = dict.fromkeys(name for row in given for name in row)
+            columns = {name: [row.get(name) for row in given] for name in names}
+            found = _one_by_one(columns, shown)
+        except (ValueError, AttributeError, TypeError, RecursionError):
+            found = pa.table({})
+        if SEVERAL not in found.schema.types:
+            raise
+        return found.slice(0, rows)
+
+
+def _one_by_one(columns: Mapping[str, Any], shown: str) -> pa.Table:
+    """The columns as a table; without its values one that has some of several types."""
+    try:
+        return as_table(columns, shown=shown)
+    except DataError as error:
+        found = {}
+        for name, values in columns.items():
+            try:
+                found[name] = as_table({name: values}, shown=shown).column(0)
+            except DataError:
+                if not isinstance(values, list) or len(set(map(type, values)) - {NoneType}) < 2:
+                    raise
+                found[name] = pa.nulls(len(values), SEVERAL)
+        if len({len(each) for each in found.values()}) > 1:
+            raise error
+        return pa.table(found)
 
 
 def delimited_head(

@@ -30,7 +30,6 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined
 from distcore_data.sources.encoding import UTF8_MARK, refuse_other_than_json
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
 from distcore_data.sources.tiles import whole_rows
@@ -360,9 +359,11 @@ def is_document(path: Path) -> bool:
     )
 
 
-def document_table(path: Path, shown: str, wanted: Collection[str] | None = None) -> pa.Table:
-    """A JSON document as a table: a list of records, or columns as lists or as {row: value}.
-    wanted: the columns of the table; None: all."""
+def document_columns(
+    path: Path, shown: str, wanted: Collection[str] | None = None
+) -> dict[str, Any]:
+    """The values of a JSON document by column: of a list of records, or of columns as lists or as
+    {row: value}. wanted: the columns; None: all."""
     refuse_other_than_json(path, shown, lines=False)
     try:
         text = path.read_bytes()
@@ -379,12 +380,11 @@ def document_table(path: Path, shown: str, wanted: Collection[str] | None = None
     if isinstance(value, dict) and value:
         require_columns(shown, list(value), wanted or ())
         columns = {name: value[name] for name in (value if wanted is None else wanted)}
-        return as_table(_columns(columns, shown), shown=shown)
+        return _columns(columns, shown)
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         names = list(dict.fromkeys(name for record in value for name in record))
         require_columns(shown, names, wanted or ())
-        columns = {name: [record.get(name) for record in value] for name in wanted or names}
-        return as_table(columns, shown=shown)
+        return {name: [record.get(name) for record in value] for name in wanted or names}
     raise DataError(
         f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or "
         "csv."
