@@ -241,6 +241,17 @@ def test_the_log_of_a_resumed_run_holds_each_round_once(tmp_path: Path) -> None:
     assert [each["evaluation"] for each in read_lines(log)] == [1, 2, 3, 4]
 
 
+def test_the_log_holds_once_what_workers_that_were_started_again_do_again(tmp_path: Path) -> None:
+    """One of two was killed after an evaluation and before its checkpoint: both did it again, and
+    the log told it twice."""
+    progress = Progress()
+    with training_log(progress, tmp_path):
+        for evaluation in (1, 2, 3, 2, 3, 4):
+            progress.tell(a_round(evaluation, 0.5, 0.5, 1))
+    rounds = read_lines(tmp_path / "training_log.jsonl")
+    assert [each["evaluation"] for each in rounds] == [1, 2, 3, 4]
+
+
 # ------------------------------------------------------------------ as people see it
 
 

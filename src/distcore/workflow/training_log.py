@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -44,21 +45,21 @@ def training_log(
 
 
 class _Writer:
-    """Appends; the first line drops what a resumed run does again. A full disk costs the log,
-    not the run."""
+    """Appends; what a resumed run does again, or workers that were started again, is dropped. A
+    full disk costs the log, not the run."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._begun, self._failed = path, False, False
+        self.path, self._last_step, self._failed = path, math.inf, False
 
     def write(self, found: Round) -> None:
         """One line."""
         if self._failed:
             return
         try:
-            if not self._begun and self.path.exists():
+            if found.step <= self._last_step and self.path.exists():
                 kept = [each for each in read_lines(self.path) if each["step"] < found.step]
                 write_file(self.path, b"".join(sealed(each, line=True) for each in kept))
-            self._begun = True
+            self._last_step = found.step
             with self.path.open("ab") as file:
                 file.write(sealed(asdict(found), line=True))
         except OSError as error:
