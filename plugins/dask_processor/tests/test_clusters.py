@@ -2,6 +2,8 @@
 nothing collected."""
 
 import pickle
+import threading
+import time
 from typing import ClassVar
 
 import pyarrow.csv as pacsv
@@ -103,3 +105,46 @@ def test_a_folder_that_tasks_do_not_see_is_noticed(dask_cluster, ray_cluster, tm
         assert not engine.sees(str(tmp_path / "nowhere"))
         assert engine.cpus == 2
     distributed.close()
+
+
+@pytest.fixture
+def small_cluster():
+    """A scheduler and a worker of its own, for a test that takes them away."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        yield cluster
+
+
+def test_that_no_worker_is_left_is_told_once_and_the_next_one_goes_on(small_cluster, monkeypatch):
+    from distcore_dask import engines
+
+    monkeypatch.setattr(engines, "LOOK_SECONDS", 0.1)
+    engine, said = engines.DistributedEngine(small_cluster.scheduler_address), []
+    small_cluster.scale(0)
+    while engine._client.nthreads():
+        time.sleep(0.05)
+
+    def joins(text, *given):
+        said.append(text % given)
+        small_cluster.scale(1)
+
+    monkeypatch.setattr(engines.log, "warning", joins)
+    assert engine.run({"sum": (sum, [1, 2])}, "sum") == (3, [])
+    engine.close()
+    assert said == [
+        f"No worker of the Dask cluster at {small_cluster.scheduler_address} is left. The work goes "
+        "on when one joins it (`dask worker`)."
+    ]
+
+
+def test_a_scheduler_that_is_gone_is_named(small_cluster, monkeypatch):
+    from distcore_core.errors import CacheError
+    from distcore_dask import engines
+
+    monkeypatch.setattr(engines, "CONNECT_SECONDS", 1)
+    engine = engines.DistributedEngine(small_cluster.scheduler_address)
+    threading.Timer(1, small_cluster.close).start()
+    with pytest.raises(CacheError, match="the connection to its scheduler was lost"):
+        engine.run({"sum": (time.sleep, 20)}, "sum")
+    engine.close()

@@ -9,17 +9,21 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.pool import ThreadPool
 from typing import Any, Protocol
 
-from distcore_core.errors import UserError
+from distcore_core.errors import CacheError, UserError
 from distcore_dask.options import DaskOptions
 from distcore_data.threads import processors
 
 log = logging.getLogger("distcore")
 
 CONNECT_SECONDS = 30
+LOOK_SECONDS = 5
+"""How often it is asked whether a worker is left."""
+
 SUBMITTERS = 4
 """Threads that hand tasks to Ray, about a millisecond each."""
 
@@ -113,7 +117,32 @@ class DistributedEngine:
 
     def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
         future, *held = self._client.get(dict(graph), [key, *hold], sync=False)
-        return future.result(), held
+        try:
+            return self._result(future), held
+        except CancelledError as error:
+            raise CacheError(
+                f"Preprocessing on {self.name} failed: the connection to its scheduler was lost. "
+                "Look whether it runs and what it logged, and run again."
+            ) from error
+
+    def _result(self, future: Any) -> Any:
+        """Wait for it. The scheduler itself says nothing while no worker is left."""
+        told = False
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+            with suppress(OSError):  # the scheduler is gone: the client will tell the future so
+                alone = not self._client.nthreads()
+                if alone and not told:
+                    log.warning(
+                        "No worker of %s is left. The work goes on when one joins it (`dask "
+                        "worker`).",
+                        self.name,
+                    )
+                told = alone
 
     def sees(self, folder: str) -> bool:
         return all(self._client.run(os.path.isdir, folder).values())
