@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,25 +77,48 @@ def test_a_cluster_that_is_gone_is_told_before_ray_ends_this_process(gcs, asked)
         tasks._wait_for("reference", felt, 600.0)
 
 
-def test_a_signal_comes_once_and_as_it_is(gcs, monkeypatch):
-    """Where Ray waits in the main thread, it raises another KeyboardInterrupt in its place."""
+def mapped(pulse):
+    return lambda: tasks._wait_for("reference", pulse, 600.0)
 
-    def wait(references, timeout):
+
+def dask(pulse):
+    engines = pytest.importorskip("distcore_dask.engines")
+    return lambda: engines.RayEngine.__new__(engines.RayEngine).run({}, "key")
+
+
+def modin(pulse):
+    engine = pytest.importorskip("distcore_modin.engine")
+    made = engine.ModinEngine.__new__(engine.ModinEngine)
+    made._wrapper = SimpleNamespace(materialize=lambda references: tasks.ray.get(references))
+    return lambda: made.values(["reference"])
+
+
+@pytest.mark.parametrize("waits", [mapped, dask, modin])
+def test_a_signal_comes_once_and_as_it_is(gcs, monkeypatch, waits):
+    """Where Ray waits in the main thread, it raises another KeyboardInterrupt in its place."""
+    import ray.util.dask
+
+    def wait(references, timeout=600.0, **_):
         try:
             time.sleep(timeout)
         except KeyboardInterrupt:
             raise KeyboardInterrupt from None
         return [], references
 
-    monkeypatch.setattr(tasks.ray, "wait", wait)
+    for name in ("wait", "get"):
+        monkeypatch.setattr(tasks.ray, name, wait)
     monkeypatch.setattr(tasks.ray, "nodes", lambda: [WORKER])
+    monkeypatch.setattr(ray.util.dask, "ray_dask_get", lambda *_, **__: ["reference"])
+    wait_for_it, caught = waits(gcs[1]), []
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    caught = []
     with Stoppable():
         timer.start()
-        for work in (lambda: tasks._wait_for("reference", gcs[1], 600.0), lambda: time.sleep(1.5)):
-            try:
-                work()
-            except KeyboardInterrupt as error:
-                caught.append(error)
+        try:
+            for work in (wait_for_it, lambda: time.sleep(1.5)):
+                try:
+                    work()
+                except KeyboardInterrupt as error:
+                    caught.append(error)
+        finally:
+            timer.cancel()
     assert [type(each) for each in caught] == [Stopped]

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from distcore_core.errors import CacheError, UserError
 from distcore_dask.options import DaskOptions
+from distcore_data.cluster_tasks import until
 from distcore_data.threads import processors
 
 log = logging.getLogger("distcore")
@@ -172,6 +173,7 @@ class RayEngine:
         settings = {"scheduler": ray_dask_get, "dataframe.shuffle.method": "tasks"}
         with dask.config.set(settings), ThreadPool(SUBMITTERS) as pool:
             reference, *held = ray_dask_get(dict(graph), [key, *hold], ray_persist=True, pool=pool)
+        until(lambda: bool(ray.wait([reference], timeout=1.0)[0]))
         return ray.get(reference), held
 
     def sees(self, folder: str) -> bool:

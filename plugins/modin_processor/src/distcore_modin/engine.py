@@ -13,6 +13,7 @@ from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_core.plugin import BACKEND, Backend, Plugins
+from distcore_data.cluster_tasks import until
 
 
 class ModinEngine:
@@ -51,7 +52,12 @@ class ModinEngine:
 
     def values(self, references: Sequence[Any]) -> list[Any]:
         """Wait for the results."""
-        found: list[Any] = self._wrapper.materialize(list(references))
+        import ray
+
+        everything = list(references)
+        if everything:
+            until(lambda: not ray.wait(everything, num_returns=len(everything), timeout=1.0)[1])
+        found: list[Any] = self._wrapper.materialize(everything)
         return found
 
     def frame(self, blocks: Sequence[Any], rows: Sequence[int], names: Sequence[str]) -> Any:
