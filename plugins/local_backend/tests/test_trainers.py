@@ -231,6 +231,16 @@ def test_plans_say_in_how_many_processes_exact_training_goes_on(
     assert ("measures its first steps" in str(training["notes"])) is (given is None)
 
 
+@pytest.mark.parametrize("kind", ["data_parallel", "horovod"])
+def test_a_machine_of_many_processors_is_not_refused_for_its_size(folder, monkeypatch, kind):
+    """64 processors are more than exact training has parts, and than the loader has lanes. They
+    stand for a machine that is not here: nothing is started."""
+    monkeypatch.setattr("distcore_local.backend.cpus", lambda: 64)
+    for exact in (True, False):
+        planned = distcore.plan(config(folder, {"type": kind}, exact=exact), data.table())
+        assert planned["training"]["workers"] == 8
+
+
 @pytest.mark.parametrize("kind", ["local", "data_parallel"])
 def test_more_workers_than_parts_are_refused_by_the_plan_and_before_one_is_started(
     folder, monkeypatch, kind

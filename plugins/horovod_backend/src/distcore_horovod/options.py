@@ -40,10 +40,10 @@ class TrainerOptions(Options):
     )
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
-        description="Ranks; default: one a GPU, else one a CPU (on a cluster: one a node). Under "
-        "horovodrun or mpirun the launcher's number counts; if ranks come and go there, "
-        "batches are planned for this many. [fewest, most]: a cluster's backend goes on with "
-        "fewer after a loss.",
+        description="Ranks; default: one a GPU, else one a CPU, up to 8 (on a cluster: one a "
+        "node). Under horovodrun or mpirun the launcher's number counts; if ranks come and go "
+        "there, batches are planned for this many. [fewest, most]: a cluster's backend goes on "
+        "with fewer after a loss.",
     )
     resources_per_worker: dict[str, Amount] = Field(
         default_factory=dict,

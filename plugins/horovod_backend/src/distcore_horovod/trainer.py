@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, Backend, TrainJob, TrainResult
@@ -12,7 +13,7 @@ from distcore_horovod.backend import Joined
 from distcore_horovod.installed import problem, require
 from distcore_horovod.launcher import Launched, launched
 from distcore_horovod.strategy import HorovodStrategy
-from distcore_torch.training.trainer import TorchTrainer
+from distcore_torch.training.trainer import TorchTrainer, default_workers
 
 if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions
@@ -27,13 +28,8 @@ def launch_of(backend: Backend) -> Launched | None:
 
 def make(options: TrainerOptions) -> HorovodTrainer:
     """The trainer."""
-
-    def default_workers(backend: Backend) -> int:
-        found = backend.resources()
-        gpus = found.gpus if options.use_gpu else 0
-        return max(1, gpus or found.workers or found.cpus)
-
-    return HorovodTrainer(lambda: HorovodStrategy(options), options, default_workers)
+    workers = partial(default_workers, use_gpu=options.use_gpu)
+    return HorovodTrainer(lambda: HorovodStrategy(options), options, workers)
 
 
 class HorovodTrainer(TorchTrainer):

@@ -69,8 +69,8 @@ class TrainerOptions(Options):
     )
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
-        description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: "
-        "one a node). [fewest, most]: a cluster's backend goes on with fewer after a "
+        description="Processes of data_parallel; default: one a GPU, else one a CPU, up to 8 (on a "
+        "cluster: one a node). [fewest, most]: a cluster's backend goes on with fewer after a "
         "loss, and with more when there is room again. Of `local`, in exact training alone, whose "
         "bits do not depend on it; default: one, and as many as there are threads if that is "
         "faster.",

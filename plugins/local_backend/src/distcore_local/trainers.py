@@ -20,6 +20,7 @@ from distcore_torch.training.plan import TrainPlan, refuse_without_parts
 from distcore_torch.training.trainer import (
     TorchTrainer,
     cached_rows,
+    default_workers,
     keeps_checkpoints,
     launched_rank,
 )
@@ -51,13 +52,6 @@ def _data_parallel(use_gpu: Any) -> Strategy:
     from distcore_local.data_parallel import DataParallel
 
     return DataParallel(use_gpu)
-
-
-def default_workers(backend: Backend, use_gpu: Any = "auto") -> int:
-    """A rank for each GPU; without any, as many as the backend suggests, or one for each CPU."""
-    found = backend.resources()
-    gpus = found.gpus if use_gpu else 0
-    return max(1, gpus or found.workers or found.cpus)
 
 
 class LocalTrainer(TorchTrainer):
@@ -140,4 +134,4 @@ class DataParallelTrainer(TorchTrainer):
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 
 
-__all__ = ["DataParallelTrainer", "LocalTrainer", "default_workers", "launched_rank", "make"]
+__all__ = ["DataParallelTrainer", "LocalTrainer", "launched_rank", "make"]

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distcore")
 
+MOST_ON_CPUS = 8
+"""Ranks of a machine's CPUs if nobody says how many: as many as exact training has parts by
+default, and half of the loader's lanes, so that neither refuses a machine for its size. Each has
+its share of the CPUs as threads."""
+
 
 class TorchTrainer(TrainerBase):
     """Fits a torch module over one or many ranks.
@@ -359,6 +364,14 @@ def last_checkpoint(job: TrainJob) -> str:
     if not found:
         return "No checkpoint was saved."
     return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
+
+
+def default_workers(backend: Backend, use_gpu: Any) -> int:
+    """How many ranks if nobody says: one for each GPU; without any, as many as the backend
+    suggests, or one for each CPU up to MOST_ON_CPUS."""
+    found = backend.resources()
+    gpus = found.gpus if use_gpu else 0
+    return max(1, gpus or found.workers or min(found.cpus, MOST_ON_CPUS))
 
 
 def refuse_few_lanes(job: TrainJob, workers: int, parts: int) -> None:
