@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 LAUNCHER = ("-m", "horovod.runner.launch")
 COMMAND = ("-np", "2", sys.executable, "-m", "distcore.cli.main")
 KILLED = (
-    r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of "
+    r"The run stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of "
     r"memory\?\)\."
 )
 

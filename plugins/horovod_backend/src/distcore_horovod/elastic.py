@@ -238,7 +238,7 @@ class ElasticProcessGroup(ProcessGroup):
         again."""
         if not isinstance(error, DistcoreError):
             who = named(self.rank, self.hosts[self.rank], self.processes[self.rank])
-            told = TrainingError(f"Training stopped: {who} ended: {one_line(error)}")
+            told = TrainingError(f"The run stopped: {who} ended: {one_line(error)}")
             told.__cause__ = error
             error = told
         self._failure = failed(self.rank, error)

@@ -49,7 +49,7 @@ class Broken(Exception):
 class ProcessGroup:
     """The processes that a launcher started, joined in Horovod. launched: who this is."""
 
-    ended_by_launcher = "Training stopped"
+    ended_by_launcher = "The run stopped"
     """What it means if the launcher ends the leader's process."""
 
     def __init__(self, launched: Launched) -> None:
@@ -208,14 +208,14 @@ class ProcessGroup:
         if self.rank:
             self.follower_lost()
         reason = self.error_channel.reason()
-        say_afterwards(f"distcore: Training stopped: {reason} {self.advice()}")
-        return TrainingError(f"Training stopped: {reason}")
+        say_afterwards(f"distcore: The run stopped: {reason} {self.advice()}")
+        return TrainingError(f"The run stopped: {reason}")
 
     def follower_lost(self) -> NoReturn:
         """End a follower whose process group broke. If the leader is gone, who else would say
         it."""
         if self.error_channel.speaks_for_the_leader():
-            self.say_and_leave(f"Training stopped: {self.error_channel.gone()}")
+            self.say_and_leave(f"The run stopped: {self.error_channel.gone()}")
         leave_process(1)
 
     def say_and_leave(self, words: str) -> NoReturn:

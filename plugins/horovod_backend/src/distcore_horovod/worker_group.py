@@ -65,8 +65,8 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
             raise
         reason = process_group.error_channel.reason()
         if not process_group.rank:
-            say_afterwards(f"distcore: Training stopped: {reason} {process_group.advice()}")
-        raise TrainingError(f"Training stopped: {reason}") from error
+            say_afterwards(f"distcore: The run stopped: {reason} {process_group.advice()}")
+        raise TrainingError(f"The run stopped: {reason}") from error
 
 
 def advice(group: WorkerGroup) -> str:
