@@ -80,6 +80,12 @@ def command(folder, name, trainer):
             "--output_directory", folder / name]  # fmt: skip
 
 
+TORCHRUN = [
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    *("-m", "distcore.cli.main"),
+]
+
+
 def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -89,18 +95,8 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     """Also if the config names no trainer."""
     name = f"torchrun{len(named)}"
     arguments = command(folder, name, {**named, "use_gpu": False})
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "distcore.cli.main",
-    ]
     done = subprocess.run(
-        [*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True
+        [*TORCHRUN, *map(str, arguments)], env=environment(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     (model,) = (folder / name).rglob("weights.safetensors")
@@ -108,6 +104,25 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     assert [each.name for each in (folder / name).iterdir()] == ["experiment_run"], "rank 0's alone"
     stages = [line.split()[0] for line in done.stderr.splitlines() if line.endswith("rows/s)")]
     assert stages.count("train") == 1, done.stderr
+
+
+def test_ranks_do_not_outlive_torchrun(folder):
+    """A torchrun that was killed left its ranks training, beside the run that came next."""
+    arguments = command(folder, "orphans", {"type": "data_parallel", "use_gpu": False})
+    endless = ["--set", "trainer.epochs=1000000", "--set", "trainer.early_stop=-1"]
+    launcher = subprocess.Popen(
+        [*TORCHRUN, *map(str, arguments), *endless],
+        env=environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not [*(folder / "orphans").rglob("checkpoints/*")]:
+        assert launcher.poll() is None
+        time.sleep(0.2)
+    ranks = psutil.Process(launcher.pid).children(recursive=True)
+    launcher.kill()
+    _, left = psutil.wait_procs(ranks, timeout=120)
+    assert len(ranks) >= 2
+    assert not left
+    assert "stopped by SIGTERM" in launcher.stderr.read()
 
 
 def test_the_local_trainer_refuses_to_be_one_of_many(monkeypatch, folder):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
 from distcore_data.memory import free_bytes
 from distcore_local.machine import cpus, gpus
+from distcore_torch.training import parents
 from distcore_torch.training.trainer import launched_rank, refuse_shared_gpus
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ T = TypeVar("T")
 LAUNCHERS = {"HOROVOD_SIZE": "horovodrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
 """{variable that says how many processes were started together: who sets it}, for launchers whose
 processes this backend does not join."""
+
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""A variable that torchrun sets."""
 
 log = logging.getLogger("distcore")
 
@@ -41,8 +46,10 @@ class LocalBackend(BackendBase):
         }
 
     def follow(self) -> None:
-        """Warn a process that a launcher started among others, which know nothing of each
-        other here."""
+        """End with torchrun, which may be killed. Warn a process that another launcher started
+        among others, which know nothing of each other here."""
+        if TORCHRUN in os.environ and launched_rank() is not None:
+            parents.follow(os.getppid(), signal.SIGTERM)
         for variable, launcher in LAUNCHERS.items():
             count = os.environ.get(variable, "")
             if count.isdecimal() and int(count) > 1 and launched_rank() is None:

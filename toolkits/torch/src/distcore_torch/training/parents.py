@@ -14,6 +14,8 @@ SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of linux/prctl.h."""
 
 LOOK_SECONDS = 1.0
+WATCH = "distcore-parent"
+"""Name of the thread that looks."""
 
 
 def die_with(parent: int) -> None:
@@ -27,22 +29,22 @@ def die_with(parent: int) -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    _end_without(parent)
-    threading.Thread(target=_watch, args=(parent,), name="distcore-parent", daemon=True).start()
-
-
-def follow(parent: int) -> None:
-    """As `die_with`, for a process that some thread started: within a second, unless it is
-    stopped."""
-    threading.Thread(target=_watch, args=(parent,), name="distcore-parent", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while True:
-        _end_without(parent)
-        time.sleep(LOOK_SECONDS)
-
-
-def _end_without(parent: int) -> None:
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+    follow(parent)
+
+
+def follow(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """As `die_with`, for a process that some thread started: within a second, unless it is stopped.
+    Once is enough for a process.
+
+    by: SIGTERM lets it save what it has."""
+    if any(each.name == WATCH for each in threading.enumerate()):
+        return
+    threading.Thread(target=_watch, args=(parent, by), name=WATCH, daemon=True).start()
+
+
+def _watch(parent: int, by: signal.Signals) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), by)
