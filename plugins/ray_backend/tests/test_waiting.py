@@ -1,5 +1,5 @@
-"""A task that no node runs: the wait for one is told, has an end, and sees that the cluster is
-gone. A socket stands for gcs_server, and Ray answers as it does then."""
+"""Tasks that no node runs, a prediction's and a processor's: the wait for them is told, has an end,
+and sees that the cluster is gone. A socket stands for gcs_server, and Ray answers as it does then."""
 
 import logging
 import os
@@ -10,9 +10,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import ray
+import ray.util.dask
 
 from distcore_core.errors import DistcoreError, Stopped
-from distcore_ray import pulse, tasks
+from distcore_data import waiting
+from distcore_ray import pulse, tasks, watch
+from distcore_ray.backend import RayBackend
+from distcore_ray.options import BackendOptions
 from distcore_ray.pulse import Lost, Pulse
 from distcore_torch.signals import Stoppable
 
@@ -22,13 +27,31 @@ DEAD = WORKER | {"Alive": False}
 
 
 @pytest.fixture
-def gcs():
+def gcs(monkeypatch):
     """A socket that listens, and the pulse that looks at it."""
     pulse.begin()
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        yield server, Pulse(address, {"gcs_server": address}, {"gcs_server": 0.0}, "The work")
+        made = Pulse(address, {"gcs_server": address}, {"gcs_server": 0.0}, "The work")
+        monkeypatch.setattr(Pulse, "of_this_process", lambda _: made)
+        yield server
     pulse.begin()
+
+
+@pytest.fixture
+def connected(gcs, monkeypatch):
+    """Makes a backend that is connected, given its patience."""
+    made = []
+
+    def connect(patience):
+        made.append(RayBackend(BackendOptions(patience=patience)))
+        made[-1].connect()
+
+    monkeypatch.setattr("distcore_ray.cluster.connect", lambda options: None)
+    yield connect
+    for each in made:
+        each.close()
+    assert not waiting.watches
 
 
 @pytest.fixture
@@ -37,66 +60,93 @@ def asked(monkeypatch):
 
     def answers(*nodes):
         left = iter(nodes)
-        found = {"nodes": None}
+        found = {"nodes": [WORKER]}
 
-        def wait(references, timeout):
-            found["nodes"] = next(left, None)
-            return ([], references) if found["nodes"] is not None else (references, [])
+        def wait(references, **_):
+            nodes = next(left, None)
+            if nodes is None:
+                return references, []
+            found["nodes"] = nodes
+            return [], references
 
-        monkeypatch.setattr(tasks.ray, "wait", wait)
-        monkeypatch.setattr(tasks.ray, "nodes", lambda: found["nodes"])
+        monkeypatch.setattr(ray, "wait", wait)
+        monkeypatch.setattr(ray, "nodes", lambda: found["nodes"])
 
-    monkeypatch.setattr(tasks, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "TOLD_SECONDS", 0.0)
     return answers
 
 
-def test_a_cluster_without_a_node_that_runs_tasks_is_waited_for_and_told_once(gcs, asked, caplog):
+def mapped():
+    return next(tasks.run(abs, [7], 1))
+
+
+def dask():
+    engines = pytest.importorskip("distcore_dask.engines")
+    return engines.RayEngine.__new__(engines.RayEngine).run({}, "key")[0]
+
+
+def modin():
+    engine = pytest.importorskip("distcore_modin.engine")
+    made = engine.ModinEngine.__new__(engine.ModinEngine)
+    made._wrapper = SimpleNamespace(materialize=lambda references: [ray.get(*references)])
+    return made.values(["reference"])[0]
+
+
+@pytest.fixture(params=[mapped, dask, modin], ids=lambda each: each.__name__)
+def work(request, monkeypatch):
+    """One who has a task run on Ray and waits for its result, which is 7."""
+    task = SimpleNamespace(remote=lambda *_: "reference")
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda function: task)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(ray, "cancel", lambda reference: None)
+    monkeypatch.setattr(ray, "get", lambda reference: 7)
+    monkeypatch.setattr(tasks.Place, "here", lambda: None)
+    monkeypatch.setattr(ray.util.dask, "ray_dask_get", lambda *_, **__: ["reference"])
+    return request.param
+
+
+def test_a_cluster_without_a_node_that_runs_tasks_is_waited_for_and_told_once(
+    connected, asked, work, caplog
+):
     asked([HEAD, DEAD], [HEAD, DEAD], [HEAD, DEAD, WORKER])
+    connected(600.0)
     with caplog.at_level(logging.WARNING, "distcore"):
-        tasks._wait_for("reference", gcs[1], 600.0)
+        assert work() == 7
     assert caplog.text.count("that runs tasks is alive any more") == 1
 
 
-def test_nothing_is_told_while_a_node_is_there(gcs, asked, caplog):
+def test_nothing_is_told_while_a_node_is_there(connected, asked, work, caplog):
     asked([HEAD, WORKER, DEAD], [HEAD, WORKER, DEAD])
-    tasks._wait_for("reference", gcs[1], 0.0)
+    connected(1e-9)
+    assert work() == 7
     assert not caplog.text
 
 
-def test_the_wait_for_a_node_has_an_end(gcs, asked):
+def test_the_wait_for_a_node_has_an_end(connected, asked, work):
     asked(*[[HEAD, DEAD]] * 1000)
+    connected(1e-9)
     with pytest.raises(DistcoreError, match=r"no node with CPUs for 0 s.* backend\.patience"):
-        tasks._wait_for("reference", gcs[1], 0.0)
+        work()
 
 
-def test_a_cluster_that_is_gone_is_told_before_ray_ends_this_process(gcs, asked):
-    server, felt = gcs
+def test_a_cluster_that_is_gone_is_told_before_ray_ends_this_process(connected, gcs, asked, work):
     asked(*[[WORKER]] * 1000)
-    server.close()
+    connected(600.0)
+    gcs.close()
     with pytest.raises(Lost, match="The work stopped: the gcs_server of the Ray cluster"):
-        tasks._wait_for("reference", felt, 600.0)
+        work()
 
 
-def mapped(pulse):
-    return lambda: tasks._wait_for("reference", pulse, 600.0)
+def test_so_is_one_that_ray_itself_waits_for(connected, gcs, asked, work, monkeypatch):
+    connected(600.0)
+    monkeypatch.setattr(ray, "wait", lambda *_, **__: threading.Event().wait())
+    gcs.close()
+    with pytest.raises(Lost, match="The work stopped: the gcs_server of the Ray cluster"):
+        work()
 
 
-def dask(pulse):
-    engines = pytest.importorskip("distcore_dask.engines")
-    return lambda: engines.RayEngine.__new__(engines.RayEngine).run({}, "key")
-
-
-def modin(pulse):
-    engine = pytest.importorskip("distcore_modin.engine")
-    made = engine.ModinEngine.__new__(engine.ModinEngine)
-    made._wrapper = SimpleNamespace(materialize=lambda references: tasks.ray.get(references))
-    return lambda: made.values(["reference"])
-
-
-@pytest.mark.parametrize("waits", [mapped, dask, modin])
-def test_a_signal_comes_once_and_as_it_is(gcs, monkeypatch, waits):
+def test_a_signal_comes_once_and_as_it_is(connected, work, monkeypatch):
     """Where Ray waits in the main thread, it raises another KeyboardInterrupt in its place."""
-    import ray.util.dask
 
     def wait(references, timeout=600.0, **_):
         try:
@@ -106,17 +156,17 @@ def test_a_signal_comes_once_and_as_it_is(gcs, monkeypatch, waits):
         return [], references
 
     for name in ("wait", "get"):
-        monkeypatch.setattr(tasks.ray, name, wait)
-    monkeypatch.setattr(tasks.ray, "nodes", lambda: [WORKER])
-    monkeypatch.setattr(ray.util.dask, "ray_dask_get", lambda *_, **__: ["reference"])
-    wait_for_it, caught = waits(gcs[1]), []
+        monkeypatch.setattr(ray, name, wait)
+    monkeypatch.setattr(ray, "nodes", lambda: [WORKER])
+    connected(600.0)
+    caught = []
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with Stoppable():
         timer.start()
         try:
-            for work in (wait_for_it, lambda: time.sleep(1.5)):
+            for each in (work, lambda: time.sleep(1.5)):
                 try:
-                    work()
+                    each()
                 except KeyboardInterrupt as error:
                     caught.append(error)
         finally:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from distcore_core.errors import CacheError, UserError
 from distcore_dask.options import DaskOptions
-from distcore_data.cluster_tasks import until
 from distcore_data.threads import processors
+from distcore_data.waiting import until
 
 log = logging.getLogger("distcore")
 

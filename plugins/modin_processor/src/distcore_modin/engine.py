@@ -13,7 +13,7 @@ from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_core.plugin import BACKEND, Backend, Plugins
-from distcore_data.cluster_tasks import until
+from distcore_data.waiting import until
 
 
 class ModinEngine:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
 from distcore_core.errors import UserError
+from distcore_data import waiting
 from distcore_ray import cluster
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class RayBackend(BackendBase):
         from distcore_ray import tasks
 
         with self._seeing_failures():
-            yield from tasks.run(function, items, self.resources().cpus, self.options.patience)
+            yield from tasks.run(function, items, self.resources().cpus)
 
     def progress_channel(self, progress: Progress) -> RayProgressChannel:
         """Shows what the next worker group reports."""
@@ -99,12 +100,21 @@ class RayBackend(BackendBase):
         if not self._connected:
             self._session = cluster.connect(self.options)
             self._connected = True
+            waiting.watches.append(self._watch)
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
+        if self._connected:
+            waiting.watches.remove(self._watch)
         if self._session is not None:
             self._session.end(keep=self._failed)
         self._session, self._connected = None, False
+
+    def _watch(self) -> Callable[[], None]:
+        """What looks at the cluster while tasks are waited for, a processor's too."""
+        from distcore_ray import watch
+
+        return watch.of_this_process(self.options.patience)
 
     @contextmanager
     def _seeing_failures(self) -> Iterator[None]:

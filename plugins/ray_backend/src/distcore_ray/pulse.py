@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from distcore_core.errors import TrainingError
+from distcore_data.waiting import in_thread
 
 PULSE_SECONDS = 1.0
 """How long a connection may take when a part is felt, and how often that is done while Ray is
@@ -79,15 +79,7 @@ class Pulse:
         """What a call of Ray's gives: one that waits for a part that is gone would wait until the
         process is ended, so it waits in a thread, and the pulse is felt here. Raises what the call
         raises, and Lost."""
-        answer: Future[T] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again by who asks
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="distcore-ask", daemon=True).start()
+        answer = in_thread(call)
         while not wait([answer], PULSE_SECONDS).done:
             self.feel()
         return answer.result()

@@ -13,12 +13,10 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import threading
 import traceback
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -293,19 +291,6 @@ def waiting_for(engine: str, marks: str | None) -> Iterator[None]:
         ) from error
 
 
-def until(is_done: Callable[[], bool]) -> None:
-    """Wait until an engine says so; is_done waits a second at most, in a thread of its own.
-
-    Ray makes a KeyboardInterrupt of its own of a signal's `Stopped` where it waits in the main
-    thread; that counts as swallowed and comes a second time, into what cleans up after the
-    first."""
-    answer: Future[bool] | None = None
-    while answer is None or not answer.result():
-        answer = Future()
-        threading.Thread(target=_ask, args=(is_done, answer), daemon=True).start()
-        wait([answer])
-
-
 def raise_first(results: Sequence[Any]) -> None:
     """Raise what the first task in row order raised, if any of these results is a Failure."""
     failures = [each for each in results if isinstance(each, Failure)]
@@ -346,13 +331,6 @@ def _folded(
         return Folded(None, (), found)
     state, rows, path = found
     return Folded(state, ((index, rows, path),))
-
-
-def _ask(is_done: Callable[[], bool], answer: Future[bool]) -> None:
-    try:
-        answer.set_result(is_done())
-    except BaseException as error:  # noqa: BLE001 - raised again by who waits
-        answer.set_exception(error)
 
 
 def _release() -> None:
