@@ -1,7 +1,10 @@
 """The Dask processor on a Dask cluster and on Ray: the same bits, the same errors, lost workers,
 nothing collected."""
 
+import logging
+import os
 import pickle
+import signal
 import threading
 import time
 from typing import ClassVar
@@ -138,13 +141,48 @@ def test_that_no_worker_is_left_is_told_once_and_the_next_one_goes_on(small_clus
     ]
 
 
-def test_a_scheduler_that_is_gone_is_named(small_cluster, monkeypatch):
+def test_a_scheduler_that_is_gone_is_named_once(small_cluster, monkeypatch, caplog):
     from distcore_core.errors import CacheError
     from distcore_dask import engines
 
-    monkeypatch.setattr(engines, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(engines, "CONNECT_SECONDS", 5)
     engine = engines.DistributedEngine(small_cluster.scheduler_address)
     threading.Timer(1, small_cluster.close).start()
     with pytest.raises(CacheError, match="the connection to its scheduler was lost"):
         engine.run({"sum": (time.sleep, 20)}, "sum")
     engine.close()
+    assert not [
+        each
+        for each in caplog.records
+        if each.name == "distributed.client" and each.levelno >= logging.WARNING
+    ]
+
+
+def test_a_worker_that_is_stopped_is_told_and_keeps_nobody_waiting(tmp_path, monkeypatch):
+    """`sees` asks every worker, and Dask would wait for the stopped one for minutes."""
+    from distributed import LocalCluster
+
+    from distcore_dask import engines
+
+    monkeypatch.setattr(engines, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(engines, "SILENT_SECONDS", 3)
+    said = []
+    monkeypatch.setattr(engines.log, "warning", lambda text, *given: said.append(text % given))
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
+    ) as cluster:
+        engine = engines.DistributedEngine(cluster.scheduler_address)
+        pid, address = cluster.workers[0].pid, cluster.workers[0].worker_address
+        assert engine.sees(str(tmp_path))
+        os.kill(pid, signal.SIGSTOP)
+        goes_on = threading.Timer(8, os.kill, (pid, signal.SIGCONT))
+        try:
+            assert not engine.sees(str(tmp_path))
+            goes_on.start()
+            assert engine.run({"sum": (sum, [1, 2])}, "sum") == (3, [])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            goes_on.cancel()
+            engine.close()
+    named = f"Nothing was heard of the worker {address} of the Dask cluster at "
+    assert [line.startswith(named) for line in said] == [True, True]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing.pool import ThreadPool
 from typing import Any, Protocol
@@ -17,13 +18,17 @@ from typing import Any, Protocol
 from distcore_core.errors import CacheError, UserError
 from distcore_dask.options import DaskOptions
 from distcore_data.threads import processors
-from distcore_data.waiting import until
+from distcore_data.waiting import in_thread, until
 
 log = logging.getLogger("distcore")
 
 CONNECT_SECONDS = 30
 LOOK_SECONDS = 5
-"""How often it is asked whether a worker is left."""
+"""How often it is asked how the workers are."""
+
+SILENT_SECONDS = 30
+"""How long a worker may be silent, which tells the scheduler every half a second that it is there
+(every few seconds on a large cluster)."""
 
 SUBMITTERS = 4
 """Threads that hand tasks to Ray, about a millisecond each."""
@@ -127,29 +132,77 @@ class DistributedEngine:
             ) from error
 
     def _result(self, future: Any) -> Any:
-        """Wait for it. The scheduler itself says nothing while no worker is left."""
-        told = False
+        """Wait for it. The scheduler itself says nothing of workers that it waits for."""
+        workers = _Workers(self._client, self.name)
         while True:
             try:
                 return future.result(timeout=LOOK_SECONDS)
             except TimeoutError:
                 if future.done():
                     raise
-            with suppress(OSError):  # the scheduler is gone: the client will tell the future so
-                alone = not self._client.nthreads()
-                if alone and not told:
-                    log.warning(
-                        "No worker of %s is left. The work goes on when one joins it (`dask "
-                        "worker`).",
-                        self.name,
-                    )
-                told = alone
+            workers.look()
 
     def sees(self, folder: str) -> bool:
-        return all(self._client.run(os.path.isdir, folder).values())
+        """False, too, where a worker is silent: who waits for it waits for minutes."""
+        workers = _Workers(self._client, self.name)
+        answer = in_thread(lambda: self._client.run(os.path.isdir, folder))
+        while not wait([answer], LOOK_SECONDS).done:
+            if workers.look():
+                return False
+        try:
+            return all(answer.result().values())
+        except OSError:  # a worker is gone since it was asked
+            return False
 
     def close(self) -> None:
-        self._client.close()
+        """A client that connects again and again to a scheduler that is gone would log that it is
+        stopped, as an error with its traceback."""
+        logger, nothing = logging.getLogger("distributed.client"), logging.Filter("nothing")
+        logger.addFilter(nothing)
+        try:
+            self._client.close()
+        finally:
+            logger.removeFilter(nothing)
+
+
+class _Workers:
+    """What is wrong with the workers of a cluster, looked at now and then while one waits."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client, self._name = client, name
+        self._seen: dict[str, tuple[float, float]] = {}
+        self._told: set[str] = set()
+        self._alone = False
+
+    def look(self) -> bool:
+        """Whether a worker is silent. That one is, and that none is left, is told once."""
+        with suppress(OSError):  # the scheduler is gone: the client will tell its futures so
+            workers = self._client.scheduler_info()["workers"]
+            if not workers and not self._alone:
+                log.warning(
+                    "No worker of %s is left. The work goes on when one joins it (`dask worker`).",
+                    self._name,
+                )
+            self._alone = not workers
+            silent = {name for name, each in workers.items() if self._is_silent(name, each)}
+            for address in sorted(silent - self._told):
+                log.warning(
+                    "Nothing was heard of the worker %s of %s for %.0f s. Its work is done by "
+                    "others once Dask gives it up (distributed.scheduler.worker-ttl, five minutes "
+                    "if nobody set it), or at once if you end it.",
+                    *(address, self._name, SILENT_SECONDS),
+                )
+            self._told = silent
+        return bool(self._told)
+
+    def _is_silent(self, address: str, worker: Mapping[str, Any]) -> bool:
+        """By the clock of this machine; the scheduler's may be another."""
+        now, heard = time.monotonic(), worker["last_seen"]
+        before, since = self._seen.get(address, (None, now))
+        if before != heard:
+            since = now
+        self._seen[address] = heard, since
+        return now - since >= SILENT_SECONDS
 
 
 class RayEngine:
@@ -178,18 +231,19 @@ class RayEngine:
 
     def sees(self, folder: str) -> bool:
         import ray
+        from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
         look = ray.remote(num_cpus=0)(os.path.isdir)
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        return all(
-            ray.get(
-                [
-                    look.options(scheduling_strategy=On(node, soft=False)).remote(folder)
-                    for node in nodes
-                ]
-            )
-        )
+        found = [
+            look.options(scheduling_strategy=On(node, soft=False)).remote(folder) for node in nodes
+        ]
+        until(lambda: not ray.wait(found, num_returns=len(found), timeout=1.0)[1])
+        try:
+            return all(ray.get(found))
+        except RayError:  # a node is gone since it was asked
+            return False
 
     def close(self) -> None:
         """The cluster is not ours."""
