@@ -10,6 +10,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import distcore
 from distcore_report.runs import find_runs
@@ -86,6 +87,18 @@ def test_a_training_that_waits_for_another_says_so(tmp_path):
     assert state() == ["finished", "finished"]
 
 
+def ended_well(child):
+    """Assert that a forked process ends with 0 in time."""
+    until, ended = time.monotonic() + 20, (0, 0)
+    while ended == (0, 0) and time.monotonic() < until:
+        time.sleep(0.01)
+        ended = os.waitpid(child, os.WNOHANG)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+
+
 @pytest.mark.parametrize("held", [one_training, initial_weights])
 def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held):
     """It waited for that thread, which it has not."""
@@ -104,16 +117,29 @@ def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held)
         with one_training(), initial_weights():
             os._exit(0)
     try:
-        until = time.monotonic() + 20
-        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert ended == (child, 0)
+        ended_well(child)
     finally:
-        if ended == (0, 0):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
         over.set()
         thread.join()
+
+
+def test_a_process_that_is_forked_after_a_prediction_of_several_threads_can_predict(tmp_path):
+    """As servers do that load a model before they fork: OpenMP waited in the child for threads that
+    only the parent has."""
+    config = data.config(str(tmp_path / "cache"))
+    outcome = distcore.train(config, data.table(), output_directory=tmp_path / "out", view="none")
+    model, before = distcore.load(outcome.model), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.ones(1 << 20).exp_()  # so much is done by both
+        expected = model.predict(data.table())
+        child = os.fork()
+        if not child:
+            torch.ones(1 << 20).exp_()
+            os._exit(0 if model.predict(data.table()).equals(expected) else 1)
+        ended_well(child)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_warnings_are_as_before_after_evaluations_of_two_threads():

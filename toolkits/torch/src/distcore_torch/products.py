@@ -14,9 +14,11 @@ one product.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -158,10 +160,30 @@ def has_kernel() -> bool:
 @cache
 def shares_threads() -> bool:
     """Whether compiled code may take torch's threads: those of the OpenMP library in its wheel."""
-    path = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
+    path = openmp()
     if compiled is None or path is None or not has_kernel():
         return False
-    return bool(compiled.share_threads(str(path)))
+    return bool(compiled.share_threads(path))
+
+
+@cache
+def openmp() -> str | None:
+    """The path of the OpenMP library in torch's wheel, GNU's; None if there is none."""
+    found = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
+    return str(found) if found else None
+
+
+def _end_team() -> None:
+    """End the threads of OpenMP that wait for work of this thread, which begins others when it has
+    some. A forked child has none of them, and GNU's library would wait there for ever."""
+    path = openmp()
+    if path is not None:
+        with suppress(OSError, AttributeError):  # it is not loaded, or older than OpenMP 5
+            loaded = ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_LAZY)
+            loaded.omp_pause_resource_all(ctypes.c_int(1))  # omp_pause_soft
+
+
+os.register_at_fork(before=_end_team)
 
 
 def lay_weight_gradients(
