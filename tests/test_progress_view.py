@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -126,6 +127,30 @@ def test_the_thread_ends_with_the_view() -> None:
     with ProgressView(Progress(), stream=io.StringIO()):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "distcore-progress"]
+
+
+class Closed(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.close()
+
+
+class OnlyWrites:
+    """As programs have it that send what is printed to their log."""
+
+    def write(self, text: str) -> None:
+        raise AssertionError(f"nobody looks, but it was told {text!r}")
+
+
+@pytest.mark.parametrize("stream", [None, Closed(), OnlyWrites()])
+@pytest.mark.parametrize("style", ["interactive", "lines"])
+def test_a_program_may_have_no_standard_error(
+    monkeypatch: pytest.MonkeyPatch, stream: IO[str] | None, style: str
+) -> None:
+    """As services have; whoever trained there got an AttributeError."""
+    monkeypatch.setattr("sys.stderr", stream)
+    with ProgressView(Progress(), style) as view:
+        assert view.drawing == (style == "lines")
 
 
 def test_none_draws_nothing() -> None:

@@ -6,6 +6,7 @@ A thread reads the `Progress` a few times a second; the work itself never draws 
 from __future__ import annotations
 
 import contextvars
+import io
 import sys
 import threading
 import time
@@ -33,8 +34,10 @@ class ProgressView:
         self, progress: Progress, style: str = "auto", stream: IO[str] | None = None
     ) -> None:
         self.progress = progress
-        self.stream = stream or sys.stderr
-        interactive = self.stream.isatty() or in_jupyter()
+        self.stream = _open(stream or sys.stderr)
+        # What a program puts in place of standard error may do no more than write.
+        terminal = hasattr(self.stream, "isatty") and self.stream.isatty()
+        interactive = terminal or in_jupyter()
         self.bars = style == "bars" or (style in ("auto", "interactive") and interactive)
         self.drawing = style != "none" and (interactive or style != "interactive")
         self._stop = threading.Event()
@@ -98,3 +101,8 @@ class ProgressView:
         self.stream.write(line + "\n")
         self.stream.flush()
         self._spoken = time.monotonic()
+
+
+def _open(stream: IO[str] | None) -> IO[str]:
+    """The stream, or one that nobody reads where a service has none or has closed it."""
+    return io.StringIO() if stream is None or getattr(stream, "closed", False) else stream
