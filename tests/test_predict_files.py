@@ -242,7 +242,7 @@ def test_kept_columns_whose_text_does_not_say_all_are_texts(
         trained / "experiment_run", path, output_file=tmp_path / "x.parquet", keep=list(columns)
     )
     kept = pq.read_table(found).select(list(columns))
-    texts = {"fine": "00:00:00", "thousands": "1.2E+3", "short": "1.10"}
+    texts = {"fine": "00:00:00.000000001", "thousands": "1.2E+3", "short": "1.10"}
     assert {name: kept[name][0].as_py() for name in texts} == texts
     for name in ("clock", "endless"):
         assert kept[name].combine_chunks().equals(columns[name]), name
