@@ -42,6 +42,7 @@ def settings() -> tuple[Any, ...]:
         torch.get_default_device(),
         torch.get_float32_matmul_precision(),
         torch.backends.mkldnn.matmul.fp32_precision,
+        torch.backends.mkldnn.enabled,
         torch.backends.cuda.matmul.fp32_precision,
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -53,6 +54,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "float64 by default": lambda: default_type(torch.float64),
     "bfloat16 by default": lambda: default_type(torch.bfloat16),
     "products in bfloat16": lambda: precision("medium"),
+    "no oneDNN": lambda: torch.backends.mkldnn.flags(enabled=False),
     "no gradients": torch.no_grad,
     "inference mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
@@ -68,6 +70,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
 
 def results(folder: Path) -> tuple[Any, ...]:
     table, config = data.table(200), data.config(str(folder / "cache"))
+    colours = ("red", "green", "blue")
+    texts = [" ".join(colours[row * place % 3] for place in range(5)) for row in range(200)]
+    table = table.append_column("text", [texts])
+    config["input_features"].append({"name": "text", "type": "text"})  # of convolutions
     outcome = distcore.experiment(config, table, output_directory=folder, view="none")
     assert outcome.model is not None
     model = distcore.load(outcome.model)

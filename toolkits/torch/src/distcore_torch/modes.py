@@ -18,11 +18,11 @@ PLAIN = ("none", "ieee")
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Let torch compute as it comes until the block ends: in float32, on the CPU where nobody names
-    a device, with gradients and without autocast. What the caller has set is put back.
+    """Let torch compute as it comes until the block ends: in float32, with oneDNN, on the CPU where
+    nobody names a device, with gradients and without autocast. What the caller has set is put back.
 
-    The default type and the precision of products are the process's: they are as they come as long
-    as any thread is in such a block. Everything else is set for this thread."""
+    The default type, the precision of products and oneDNN are the process's: they are as they come
+    as long as any thread is in such a block. Everything else is set for this thread."""
     torch: Any = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):  # by another thread
         yield
@@ -68,6 +68,9 @@ def _set(torch: Any, undo: ExitStack) -> None:
     if before != torch.float32:
         undo.callback(torch.set_default_dtype, before)
         torch.set_default_dtype(torch.float32)
+    if not torch.backends.mkldnn.enabled:
+        undo.callback(setattr, torch.backends.mkldnn, "enabled", False)
+        torch.backends.mkldnn.enabled = True
     for products in (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul):
         precision = products.fp32_precision
         if precision not in PLAIN:
