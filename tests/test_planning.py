@@ -420,3 +420,11 @@ def test_too_few_lanes_are_refused_by_plan_as_by_training(work, folder, monkeypa
     few = config(folder, backend={"loader": {"lanes": 2}}, trainer={"exact": True, "parts": 4})
     with pytest.raises(ConfigError, match="2 lanes cannot be shared by 4 parts; set it to 4"):
         work(few, str(folder / "data.csv"))
+
+
+def test_a_column_that_nobody_asks_for_need_not_fit_arrow(folder):
+    """Training takes such a frame, and plan refused it."""
+    frame = data.table().to_pandas().assign(other=[object()] * data.table().num_rows)
+    said = distcore.plan(config(folder), frame)["dataset"]
+    assert said["rows"]["count"] == len(frame)
+    assert said == distcore.plan(config(folder), frame.drop(columns="other"))["dataset"]

@@ -217,8 +217,8 @@ def _spread(parts: list[Partition]) -> list[Partition]:
 
 
 def _sizes_on_disk(data: Data, columns: Mapping[str, str]) -> list[JSON]:
-    """{"bytes", "files", "row_group"} of each set: of its files, or of a frame; the first row group
-    if they are Parquet. None what lies elsewhere."""
+    """{"bytes", "files", "row_group"} of each set: of its files, or of these columns of a frame;
+    the first row group if they are Parquet. None what lies elsewhere."""
     wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
     return [_size_on_disk(each, columns) for each in wanted]
 
@@ -228,7 +228,11 @@ def _size_on_disk(dataset: Any, columns: Mapping[str, str]) -> JSON:
     from distcore_data.sources.memory import as_table
 
     if not isinstance(dataset, str | os.PathLike):
-        return {"bytes": int(as_table(dataset).nbytes), "files": 1, "row_group": None}
+        return {
+            "bytes": int(as_table(dataset, list(columns)).nbytes),
+            "files": 1,
+            "row_group": None,
+        }
     path = os.fspath(dataset)
     if is_url(path):
         return {"bytes": None, "files": None, "row_group": None}
