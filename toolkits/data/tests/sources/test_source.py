@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
 from distcore_data.sources import jsonlines, parquet_groups
+from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import column_names, open_source, sample
 
 RAW = {
@@ -692,3 +693,12 @@ for name, column in {tried}:
 """
     done = run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_numbers_in_another_order_of_bytes_are_refused_with_their_column():
+    """They ended in a ValueError of pandas'; a column that nobody asks for may have them."""
+    frame = pd.DataFrame({"x": [1.5, 2.5], "y": [1, 2]}).astype({"x": "f8", "y": "i4"})
+    turned = frame.astype({"x": np.dtype("f8").newbyteorder()})
+    with pytest.raises(DataError, match=r"column 'x': .* order of bytes .* astype\('float64'\)"):
+        open_source(turned, {"x": "number"})
+    assert as_table(turned, ["y"]).equals(as_table(frame, ["y"]))

@@ -81,6 +81,7 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
     elif columns is not None and package == "pandas":  # whose names may be numbers
         wanted = set(columns)
         places = [place for place, name in enumerate(dataset.columns) if str(name) in wanted]
+        _refuse_turned(dataset, places, shown)
         dataset = dataset.iloc[:, places]
     try:
         if isinstance(dataset, pa.Table):
@@ -102,6 +103,19 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             "astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
+
+
+def _refuse_turned(frame: Any, places: Sequence[int], shown: str) -> None:
+    """Raise DataError for numbers in another order of bytes than this machine's, as they come of
+    FITS and netCDF: neither pandas nor Arrow reads them."""
+    for place in places:
+        kind = frame.dtypes.iloc[place]
+        if getattr(kind, "byteorder", "=") in ("<", ">"):  # numpy's "=" is this machine's
+            raise DataError(
+                f"{shown}, column {str(frame.columns[place])!r}: its numbers ({kind.str}) have "
+                "another order of bytes than this machine's. Turn them with "
+                f"astype({kind.newbyteorder('=').name!r})."
+            )
 
 
 def _refuse_mixed_times(values: Any, type_: pa.DataType, where: str) -> None:
