@@ -108,8 +108,9 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
 def _refuse_turned(frame: Any, places: Sequence[int], shown: str) -> None:
     """Raise DataError for numbers in another order of bytes than this machine's, as they come of
     FITS and netCDF: neither pandas nor Arrow reads them."""
+    kinds = list(frame.dtypes)  # made anew each time it is asked for
     for place in places:
-        kind = frame.dtypes.iloc[place]
+        kind = kinds[place]
         if getattr(kind, "byteorder", "=") in ("<", ">"):  # numpy's "=" is this machine's
             raise DataError(
                 f"{shown}, column {str(frame.columns[place])!r}: its numbers ({kind.str}) have "
