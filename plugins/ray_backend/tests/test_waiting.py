@@ -15,7 +15,7 @@ import ray.util.dask
 
 from distcore_core.errors import DistcoreError, Stopped
 from distcore_data import waiting
-from distcore_ray import pulse, tasks, watch
+from distcore_ray import pulse, tasks, tune, watch
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 from distcore_ray.pulse import Lost, Pulse
@@ -172,3 +172,32 @@ def test_a_signal_comes_once_and_as_it_is(connected, work, monkeypatch):
         finally:
             timer.cancel()
     assert [type(each) for each in caught] == [Stopped]
+
+
+def test_a_search_ends_where_no_node_is_left_or_the_cluster_is_gone(connected, gcs, asked):
+    """And Tune with it, which would wait for ever."""
+    fit, over = {}, threading.Event()
+
+    def waits():
+        fit["ended"] = over.wait(60)
+
+    asked([HEAD, DEAD])
+    ray.wait(["reference"])
+    connected(1e-9)
+    with pytest.raises(DistcoreError, match="no node with CPUs for 0 s"):
+        tune._fitted(SimpleNamespace(fit=waits), over)
+    assert fit.pop("ended")
+    over.clear()
+    gcs.close()
+    with pytest.raises(Lost, match="the gcs_server of the Ray cluster"):
+        tune._fitted(SimpleNamespace(fit=waits), over)
+    assert fit.pop("ended")
+
+
+def test_what_a_search_raises_is_raised_as_it_is():
+    def stopped():
+        raise Stopped("so far", signal.SIGTERM)
+
+    with pytest.raises(Stopped) as caught:
+        tune._fitted(SimpleNamespace(fit=stopped), threading.Event())
+    assert caught.value.signal == signal.SIGTERM

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
+from distcore_data.waiting import in_thread, until
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_places import free_places_of_the_dead
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
@@ -35,6 +38,9 @@ terminal, and signals are ours."""
 
 FREE_SECONDS = 2.0
 """How often what dead trials hold is looked for."""
+
+END_SECONDS = 5.0
+"""How long Tune may take to end when nobody waits for it any more."""
 
 MOST_NODES = 256
 """Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
@@ -106,6 +112,7 @@ class _Run:
         )
         # Between Tune's steps only: raised within one, a request to end got lost in Tune, and came
         # again when the results were written.
+        over = threading.Event()
         with Interrupt() as interrupt, _quiet():
             parameters = tune.with_parameters(trainable, job=self.job, place=_here())
             tuner = tune.Tuner(
@@ -118,12 +125,12 @@ class _Run:
                 run_config=tune.RunConfig(
                     name=time.strftime("%Y%m%d-%H%M%S"),
                     storage_path=str(self.job.directory / STATE),
-                    callbacks=[_callback(self.settle, interrupt)],
+                    callbacks=[_callback(self.settle, interrupt, over)],
                     failure_config=tune.FailureConfig(max_failures=self.options.max_retries),
                     verbose=0,
                 ),
             )
-            tuner.fit()
+            _fitted(tuner, over)
         budget = self.options.time_budget_s
         self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
 
@@ -193,8 +200,23 @@ class _Run:
             raise KeyboardInterrupt
 
 
+def _fitted(tuner: Any, over: threading.Event) -> None:
+    """Tune's loop, which waits for a node for ever, and in which Ray ends the process where a part
+    of it is gone; the backend's watch sees both meanwhile. over: ends it, between two steps."""
+    found = in_thread(tuner.fit)
+    try:
+        until(lambda: bool(wait([found], FREE_SECONDS / 2).done))
+        found.result()
+    except BaseException:
+        over.set()
+        wait([found], END_SECONDS)
+        raise
+
+
 def _callback(
-    settle: Callable[[Mapping[str, Any], str | None, float], None], interrupt: Interrupt
+    settle: Callable[[Mapping[str, Any], str | None, float], None],
+    interrupt: Interrupt,
+    over: threading.Event,
 ) -> Any:
     from ray.tune import Callback
 
@@ -210,6 +232,8 @@ def _callback(
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
             if interrupt.asked:
                 raise interrupt.stopped()
+            if over.is_set():
+                raise SystemExit("nobody waits for Tune any more")
             if is_connected() and time.monotonic() - self.freed > FREE_SECONDS:
                 free_places_of_the_dead()
                 self.freed = time.monotonic()

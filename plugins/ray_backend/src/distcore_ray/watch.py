@@ -1,4 +1,5 @@
-"""What is seen of the cluster while its tasks are waited for, a prediction's and a processor's."""
+"""What is seen of the cluster while its work is waited for: a prediction's or a
+processor's tasks, and a search's trials."""
 
 from __future__ import annotations
 
