@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import ray
 
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
@@ -21,6 +22,7 @@ from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
+from distcore_ray.worker_group import refuse_impossible
 from distcore_testing.loops import TinyRun
 
 # Three minutes; what `make clusters` shows of worker groups on Ray is in test_conformance.py and
@@ -180,6 +182,15 @@ def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
     assert not [each for each in told if "rank 1 has begun" in each], (
         "only warnings come from other ranks"
     )
+
+
+def test_a_cluster_whose_nodes_are_starting_or_lost_is_waited_for(backend):
+    """A search's trials failed at once while the one node with processors was away."""
+    backend.resources()  # which connects
+    nodes = [{**node, "Resources": {"memory": 1.0}} for node in ray.nodes()]
+    lost = [{**node, "Alive": False} for node in ray.nodes()]
+    for found in (nodes, lost, []):
+        refuse_impossible(WorkerGroup(function=ray_jobs.who, ranks=2), found)
 
 
 def test_a_worker_group_that_never_fits_is_refused_with_the_arithmetic(backend):

@@ -131,13 +131,13 @@ def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
     nodes.
 
     A cluster that can grow (an autoscaler, recognised by what it says it can have) is asked all
-    the same."""
+    the same, and so is one without a node that runs anything: its nodes are starting, or lost."""
     from ray._private.state import state
 
     if state.get_max_resources_from_cluster_config():
         return
     fits, needed = _fitting(group, nodes), group.min_ranks or group.ranks
-    if fits >= needed:
+    if fits >= needed or not any(node["Alive"] and node["Resources"].get("CPU") for node in nodes):
         return
     each = resources_of_rank(group)
     has = "; ".join(
