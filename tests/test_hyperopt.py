@@ -760,3 +760,27 @@ def test_a_trial_is_on_its_searchs_backend_whatever_its_own_process_detects(plac
     for each in outcome.trials:
         described = outcome.directory / "trials" / each["name"] / "description.json"
         assert json.loads(described.read_text())["backend"]["name"] == here
+
+
+def test_what_ends_a_search_says_how_to_go_on(place, monkeypatch):
+    """A cluster that is gone, for which an error stands here, left its results unwritten."""
+    with_section(place)
+    monkeypatch.chdir(place.folder)
+    real = executor.LocalExecutor.run
+
+    def lost(*arguments):
+        real(*arguments)
+        raise TrainingError("The cluster is gone.")
+
+    monkeypatch.setattr(executor.LocalExecutor, "run", lost)
+    said = r"^The cluster is gone\. The results so far are in (\S+); go on with: .*resume_path \1$"
+    with pytest.raises(TrainingError, match=said):
+        distcore.hyperopt(place.config, dataset=place.data)
+    (statistics,) = Path("results").rglob("hyperopt_statistics.json")
+    assert len(json.loads(statistics.read_text())["hyperopt_results"]) == 3
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+    outcome = distcore.hyperopt(
+        place.config, dataset=place.data, model_resume_path=statistics.parent
+    )
+    assert outcome.model is not None

@@ -20,7 +20,14 @@ from distcore.search.trial import TrialWork, run_trial
 from distcore.workflow import results
 from distcore.workflow.prepare import check_predictions, data_options, key_of_these, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
-from distcore_core.errors import ConfigError, PluginNotFound, Stopped, TrainingError
+from distcore_core.errors import (
+    ConfigError,
+    DistcoreError,
+    PluginNotFound,
+    Stopped,
+    TrainingError,
+    UserError,
+)
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
@@ -264,15 +271,21 @@ class Search:
         if ended:
             log.info("%d trials ended before; they are not repeated.", ended)
         written = {**self.section.written, "random_seed": session.config.random_seed}
+        kept = (
+            f"The results so far are in {shown}; go on with: distcore hyperopt --config … "
+            f"--dataset … --model_resume_path {shown}"
+        )
         try:
             self.executor.run(job, session.backend, self._told(work))
         except KeyboardInterrupt as error:
             conclude(session, work, written, self.skip, interrupted=True)
-            words = (
-                f"The results so far are in {shown}; go on with: distcore hyperopt "
-                f"--config … --dataset … --model_resume_path {shown}"
-            )
-            raise Stopped(words, signal_of(error)) from None
+            raise Stopped(kept, signal_of(error)) from None
+        except UserError:
+            raise
+        except DistcoreError as error:  # such as a cluster that is gone
+            conclude(session, work, written, self.skip, interrupted=True)
+            error.args = (f"{error} {kept}",)
+            raise
         session.progress.end()
         outcome = conclude(session, work, written, self.skip)
         if (
