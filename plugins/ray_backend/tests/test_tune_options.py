@@ -1,6 +1,8 @@
 """What the executor reads without a cluster: its options, Ludwig's own section, the nodes that a
 cluster may yet have."""
 
+from threading import Event
+
 import pytest
 
 from distcore.config.yaml_document import parse
@@ -22,7 +24,11 @@ def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():
     from ray import cloudpickle
 
     plugins = Plugins()
-    saved = cloudpickle.dumps(_callback(lambda *each: plugins.names("executors"), Interrupt()))
+
+    def told(*each):
+        plugins.names("executors")
+
+    saved = cloudpickle.dumps(_callback(told, Interrupt(), Event()))
     assert b"distcore" not in saved
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_request_to_end_waits_for_the_end_of_tunes_step(number):
 
     ended = []
     with Interrupt() as interrupt, _quiet():
-        callback = _callback(lambda *each: ended.append(each), interrupt)
+        callback = _callback(lambda *each: ended.append(each), interrupt, Event())
         tune._setup_signal_catching()
         callback.on_step_begin(0, [])
         os.kill(os.getpid(), number)
