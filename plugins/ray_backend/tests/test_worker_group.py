@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import ray
 
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
@@ -22,7 +21,6 @@ from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
-from distcore_ray.worker_group import refuse_impossible
 from distcore_testing.loops import TinyRun
 
 # Three minutes; what `make clusters` shows of worker groups on Ray is in test_conformance.py and
@@ -186,6 +184,10 @@ def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
 
 def test_a_cluster_whose_nodes_are_starting_or_lost_is_waited_for(backend):
     """A search's trials failed at once while the one node with processors was away."""
+    import ray  # not by who collects the tests: it registers its types with Arrow
+
+    from distcore_ray.worker_group import refuse_impossible
+
     backend.resources()  # which connects
     nodes = [{**node, "Resources": {"memory": 1.0}} for node in ray.nodes()]
     lost = [{**node, "Alive": False} for node in ray.nodes()]
