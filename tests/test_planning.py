@@ -428,3 +428,14 @@ def test_a_column_that_nobody_asks_for_need_not_fit_arrow(folder):
     said = distcore.plan(config(folder), frame)["dataset"]
     assert said["rows"]["count"] == len(frame)
     assert said == distcore.plan(config(folder), frame.drop(columns="other"))["dataset"]
+
+
+def test_a_parquet_file_is_known_by_its_ending_in_capitals_too(folder):
+    for name in ("small.parquet", "CAPITALS.PARQUET"):
+        pa.parquet.write_table(data.table(), folder / name)
+    small, capitals = (
+        distcore.plan(config(folder), str(folder / name))["dataset"]["row_group"]
+        for name in ("small.parquet", "CAPITALS.PARQUET")
+    )
+    assert small is not None
+    assert capitals == small

@@ -259,9 +259,10 @@ def _row_group(path: Path, columns: Mapping[str, str]) -> JSON | None:
     """{"rows", "bytes", "read_whole"} of a file's first row group: bytes of these columns, packed
     as they are in the file, and of those that are not read in slices, as text is; None for what is
     no Parquet."""
-    from distcore_data.sources.parquet_files import SUFFIXES, column_paths, open_file
+    from distcore_data.sources.fetch import is_parquet
+    from distcore_data.sources.parquet_files import column_paths, open_file
 
-    if path.suffix not in SUFFIXES:
+    if not is_parquet(path.name):
         return None
     with open_file(path, str(path)) as file:
         if not file.metadata.num_rows:

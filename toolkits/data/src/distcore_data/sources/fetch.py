@@ -18,6 +18,9 @@ from typing import Any, BinaryIO
 from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL, human_bytes, room
 
+PARQUET = (".parquet", ".parq", ".pq")
+"""The endings of Parquet files, in small letters or capitals."""
+
 PIECE = 1 << 22
 MOST_RATIO = 200
 """Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and
@@ -62,6 +65,11 @@ def without_secrets(url: str) -> str:
     path = rest.partition("?")[0] if scheme.startswith("http") else rest
     host, slash, tail = path.partition("/")
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{tail}"
+
+
+def is_parquet(name: str) -> bool:
+    """Whether a file's name is that of a Parquet file."""
+    return name.lower().endswith(PARQUET)
 
 
 def local_path(dataset: str | os.PathLike[str]) -> Path:
@@ -228,7 +236,7 @@ def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], st
         if not filesystem.exists(path):
             raise FileNotFoundError(path)
         return [path], None
-    files = [file for file in files if file.lower().endswith((".parquet", ".parq", ".pq"))]
+    files = [file for file in files if is_parquet(file)]
     if not files:
         raise DataError(
             f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet "

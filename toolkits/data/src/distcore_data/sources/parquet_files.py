@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import refuse_foreign, words_of
-from distcore_data.sources.fetch import existing
-
-SUFFIXES = (".parquet", ".parq", ".pq")
+from distcore_data.sources.fetch import PARQUET, existing, is_parquet
 
 
 def parquet_files(path: Path, shown: str) -> list[Path]:
@@ -36,15 +34,13 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
         (
             each
             for each in path.rglob("*")
-            if each.suffix.lower() in SUFFIXES
-            and each.is_file()
-            and not _hidden(each.parts[depth:])
+            if is_parquet(each.name) and each.is_file() and not _hidden(each.parts[depth:])
         ),
         key=lambda each: each.parts[depth:],
     )
     if not found:
         raise DataError(
-            f"{shown}: a folder with no Parquet files ({', '.join(SUFFIXES)}). Name another."
+            f"{shown}: a folder with no Parquet files ({', '.join(PARQUET)}). Name another."
         )
     return found
 
