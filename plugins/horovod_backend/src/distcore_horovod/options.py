@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from distcore_data.base_options import NonNegative
+
 
 class Options(BaseModel):
     """Base: an unknown option is an error."""
@@ -29,7 +31,6 @@ class ProcessorOptions(Options):
 
 
 Workers = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0)]
 
 
 class TrainerOptions(Options):
@@ -45,7 +46,7 @@ class TrainerOptions(Options):
         "there, batches are planned for this many. [fewest, most]: a cluster's backend goes on "
         "with fewer after a loss.",
     )
-    resources_per_worker: dict[str, Amount] = Field(
+    resources_per_worker: dict[str, NonNegative] = Field(
         default_factory=dict,
         description="CPU: intra-op threads of a rank; on Ray also what is reserved for it.",
     )

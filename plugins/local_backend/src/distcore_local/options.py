@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from distcore_data.base_options import NonNegative
+
 
 class Options(BaseModel):
     """Base: an unknown option is an error."""
@@ -58,7 +60,6 @@ class LoaderOptions(Options):
 
 
 Workers = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0)]
 
 
 class TrainerOptions(Options):
@@ -75,7 +76,7 @@ class TrainerOptions(Options):
         "bits do not depend on it; default: one, and as many as there are threads if that is "
         "faster.",
     )
-    resources_per_worker: dict[str, Amount] = Field(
+    resources_per_worker: dict[str, NonNegative] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
     logdir: str | None = Field(

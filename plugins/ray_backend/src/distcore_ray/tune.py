@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
-from distcore_data.waiting import in_thread, until
+from distcore_data.waiting import LOOK_SECONDS, in_thread, until
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_places import free_places_of_the_dead
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
@@ -205,7 +205,7 @@ def _fitted(tuner: Any, over: threading.Event) -> None:
     of it is gone; the backend's watch sees both meanwhile. over: ends it, between two steps."""
     found = in_thread(tuner.fit)
     try:
-        until(lambda: bool(wait([found], FREE_SECONDS / 2).done))
+        until(lambda: bool(wait([found], LOOK_SECONDS).done))
         found.result()
     except BaseException:
         over.set()

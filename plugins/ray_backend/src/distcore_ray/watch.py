@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import ray
 
@@ -22,6 +23,11 @@ log = logging.getLogger("distcore")
 def of_this_process(patience: float) -> Callable[[], None]:
     """What to call about once a second while tasks are waited for (see `Watch.look`)."""
     return Watch(Pulse.of_this_process("The work"), patience).look
+
+
+def runs_work(nodes: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a node of a cluster, as Ray lists them, is alive and has CPUs."""
+    return any(each["Alive"] and each["Resources"].get("CPU") for each in nodes)
 
 
 @dataclass
@@ -43,8 +49,7 @@ class Watch:
         """Raise Lost if a part of the cluster is gone, and DistcoreError if no node was left for
         too long; that none is left is told once."""
         self.pulse.feel()
-        nodes = self.pulse.during(ray.nodes)
-        if any(each["Alive"] and each["Resources"].get("CPU") for each in nodes):
+        if runs_work(self.pulse.during(ray.nodes)):
             self._since, self._told = time.monotonic(), False
             return
         waited = time.monotonic() - self._since

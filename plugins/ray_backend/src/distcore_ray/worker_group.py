@@ -23,6 +23,7 @@ from distcore_ray.failures import cause_of, first_cause
 from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.watch import runs_work
 from distcore_torch.training.interrupt import Interrupt
 
 LOOK_SECONDS = 0.25
@@ -137,7 +138,7 @@ def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
     if state.get_max_resources_from_cluster_config():
         return
     fits, needed = _fitting(group, nodes), group.min_ranks or group.ranks
-    if fits >= needed or not any(node["Alive"] and node["Resources"].get("CPU") for node in nodes):
+    if fits >= needed or not runs_work(nodes):
         return
     each = resources_of_rank(group)
     has = "; ".join(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from distcore_data.base_options import Count, NonNegative, Options
+from distcore_data.base_options import Count, NonNegative, Options, Whole
 from distcore_search.space import AnySpace
 
 Split = Literal["training", "train", "validation", "test"]
@@ -142,7 +142,7 @@ class SearchAlgorithm(Options):
     points_to_evaluate: list[dict[str, Any]] | None = Field(
         None, description="Parameters to begin with; those that a point leaves out are drawn."
     )
-    max_concurrent: Annotated[int, Field(ge=0)] = Field(
+    max_concurrent: Whole = Field(
         0, description="Most trials beside each other; 0: as many as the executor says."
     )
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, model_validator
 
 from distcore_core.contracts import Axis
-from distcore_data.base_options import Options
+from distcore_data.base_options import Count, Options
 from distcore_search.variants import value_at
 
 Positive = Annotated[float, Field(gt=0)]
@@ -157,7 +157,7 @@ class QRandInt(_Range):
     space: Literal["qrandint"]
     lower: int = Field(description="Least value.")
     upper: int = Field(description="Largest value.")
-    q: Annotated[int, Field(ge=1)] = Field(description=QUANTUM)
+    q: Count = Field(description=QUANTUM)
 
     def axis(self) -> Axis:
         return Axis(kind="int", low=self.lower, high=self.upper, step=self.q)
@@ -184,7 +184,7 @@ class QLogRandInt(_Range):
     space: Literal["qlograndint"]
     lower: int = Field(description="Least value.")
     upper: int = Field(description="Largest value.")
-    q: Annotated[int, Field(ge=1)] = Field(description=QUANTUM)
+    q: Count = Field(description=QUANTUM)
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
