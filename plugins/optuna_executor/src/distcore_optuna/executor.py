@@ -204,11 +204,8 @@ class _Loop:
     def _report(self, trial: Trial, found: Round) -> bool:
         """Tell the study of a round; True: the trial should be stopped."""
         value = self.objective.of_round(found.metrics)
-        at = found.number if self._by_rounds() else int(found.seconds)
+        at = self.study.time(found)
         return value is not None and (self.study.report(trial, value, at) or self._at_limit(at))
-
-    def _by_rounds(self) -> bool:
-        return self.executor.options.scheduler.time_attr == "training_iteration"
 
     def _at_limit(self, at: int) -> bool:
         scheduler: Any = self.executor.options.scheduler

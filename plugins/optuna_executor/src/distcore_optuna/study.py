@@ -22,8 +22,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from distcore_core.contracts import JSON, Axis, SearchJob
 from distcore_core.errors import UserError
 from distcore_optuna.journal import JournalDamaged, SealedJournal
+from distcore_optuna.median import MedianAtTime
 from distcore_search.records import ENDED, ROUNDS, TRIALS, read_record
-from distcore_search.rounds import rounds_of
+from distcore_search.rounds import Round, rounds_of
 
 if TYPE_CHECKING:
     from distcore_optuna.options import LocalOptions
@@ -113,7 +114,7 @@ class Study:
         if state == TrialState.COMPLETE and score is None:
             state = TrialState.FAIL
         rounds = rounds_of(self.job.work.folder(record["name"]) / ROUNDS)
-        values = {each.number: self.job.work.objective.of_round(each.metrics) for each in rounds}
+        values = {self.time(each): self.job.work.objective.of_round(each.metrics) for each in rounds}
         return optuna.trial.create_trial(
             state=state,
             value=score if state == TrialState.COMPLETE else None,
@@ -150,6 +151,11 @@ class Study:
             if given and not waiting:
                 self.study.enqueue_trial(dict(given))
             return self.study.ask(dict(self.axes))
+
+    def time(self, found: Round) -> int:
+        """When a round was, by the scheduler's clock: its number, or whole seconds."""
+        by_rounds = self.options.scheduler.time_attr == "training_iteration"
+        return found.number if by_rounds else int(found.seconds)
 
     def report(self, trial: Trial, value: float, time: int) -> bool:
         """Tell a round's value at a time; True: the trial should be stopped. What was told
@@ -229,10 +235,7 @@ def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
     if scheduler.type == "hyperband":
         return optuna.pruners.HyperbandPruner(1, scheduler.max_t, int(scheduler.reduction_factor))
     if scheduler.type.startswith("median"):
-        return optuna.pruners.MedianPruner(
-            n_startup_trials=scheduler.min_samples_required,
-            n_warmup_steps=int(scheduler.grace_period),
-        )
+        return MedianAtTime(scheduler.grace_period, scheduler.min_samples_required)
     factor = int(scheduler.reduction_factor)
     if scheduler.brackets > 1:
         return optuna.pruners.HyperbandPruner(scheduler.grace_period, scheduler.max_t, factor)
