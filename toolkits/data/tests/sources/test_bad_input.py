@@ -435,6 +435,15 @@ def test_bad_frames(refused):
     assert "more than once" in refused(twice)
 
 
+def test_series_of_other_rows_are_not_paired_by_place(read, refused):
+    """pandas pairs them by index, so a user who sorted or sampled one of them got wrong rows."""
+    numbers, texts = pd.Series([1.0, 2.0], index=[4, 7]), pd.Series(["x", "y"], index=[7, 4])
+    message = refused({"a": numbers, "b": texts})
+    assert "columns 'a' and 'b' are Series with other indexes" in message
+    rows = read({"a": numbers, "b": texts.to_list(), "c": texts}, AB)  # which is not asked for
+    assert rows == read({"a": numbers, "b": pd.Series(["x", "y"], index=[4, 7])}, AB)
+
+
 def test_no_column_asked_for(refused, put):
     assert "no column" in refused(put("a\n1\n"), {})
 

@@ -209,12 +209,31 @@ def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
                 f"{shown}, column {name!r}: {error}. Give the column values of one type."
             ) from error
         _refuse_mixed_times(values, arrays[name].type, f"{shown}, column {name!r}")
+    _refuse_other_rows(columns, shown)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(
             f"{shown}: its columns differ in length: {lengths}. Give every column as many values."
         )
     return pa.table(arrays)
+
+
+def _refuse_other_rows(columns: Mapping[str, Any], shown: str) -> None:
+    """Raise DataError for pandas' Series of other rows: pandas pairs them by their indexes, and
+    here it would be by place."""
+    series = {
+        name: values.index
+        for name, values in columns.items()
+        if type(values).__module__.split(".")[0] == "pandas" and hasattr(values, "index")
+    }
+    first = next(iter(series), "")
+    for name, index in series.items():
+        if not index.equals(series[first]):
+            raise DataError(
+                f"{shown}: columns {first!r} and {name!r} are Series with other indexes, so their "
+                "rows would be paired by place. Give pandas.DataFrame(columns), which pairs them "
+                "by index, or lists (to_list())."
+            )
 
 
 def _array(values: Any) -> pa.Array:
