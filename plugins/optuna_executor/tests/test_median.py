@@ -29,7 +29,7 @@ def study(folder, goal="minimize", **options):
     return found
 
 
-@pytest.mark.parametrize("goal, sign", [("minimize", 1), ("maximize", -1)])
+@pytest.mark.parametrize(("goal", "sign"), [("minimize", 1), ("maximize", -1)])
 def test_by_seconds_it_stops_what_is_worse_than_the_others_had_by_then(tmp_path, goal, sign):
     """It compared trials at one whole second alone, so it hardly stopped any."""
     found = study(tmp_path, goal)
@@ -67,7 +67,7 @@ def test_by_rounds_it_is_optunas(tmp_path):
             assert stopped == theirs.prune(found.study, frozen), (start, time)
 
 
-@pytest.mark.parametrize("clock, time", [("training_iteration", 3), ("time_total_s", 41)])
+@pytest.mark.parametrize(("clock", "time"), [("training_iteration", 3), ("time_total_s", 41)])
 def test_the_time_of_a_round_is_by_the_schedulers_clock(tmp_path, clock, time):
     found = study(tmp_path, time_attr=clock)
     assert found.time(Round(number=3, step=9, seconds=41.8, metrics={})) == time

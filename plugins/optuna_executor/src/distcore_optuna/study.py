@@ -114,13 +114,17 @@ class Study:
         if state == TrialState.COMPLETE and score is None:
             state = TrialState.FAIL
         rounds = rounds_of(self.job.work.folder(record["name"]) / ROUNDS)
-        values = {self.time(each): self.job.work.objective.of_round(each.metrics) for each in rounds}
+        values: dict[int, float] = {}
+        for each in rounds:
+            value = self.job.work.objective.of_round(each.metrics)
+            if value is not None:
+                values.setdefault(self.time(each), value)
         return optuna.trial.create_trial(
             state=state,
             value=score if state == TrialState.COMPLETE else None,
             params=record["raw"],
             distributions={name: self.axes[name] for name in record["raw"]},
-            intermediate_values={at: value for at, value in values.items() if value is not None},
+            intermediate_values=values,
         )
 
     def begun(self) -> list[Trial]:
