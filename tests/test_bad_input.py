@@ -388,6 +388,10 @@ OPTIONS = {
         "backend: {type: local, trainer: {type: data_parallel, resources_per_worker: {CPU: -1}}}",
         r"line 8: backend\.trainer\.resources_per_worker\.CPU: .*equal to 0",
     ),
+    "a resource by another name": (
+        "backend: {type: local, trainer: {type: data_parallel, resources_per_worker: {cpu: 2}}}",
+        r"line 8: backend\.trainer\.resources_per_worker: cpu: this resource is called CPU",
+    ),
     "threads without end": (
         "backend: {type: local, trainer: {type: horovod, resources_per_worker: {CPU: .inf}}}",
         r"line 8: backend\.trainer\.resources_per_worker\.CPU: .*finite",

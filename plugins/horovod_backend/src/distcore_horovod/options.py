@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from distcore_data.base_options import NonNegative
+from distcore_data.base_options import Resources
 
 
 class Options(BaseModel):
@@ -46,7 +46,7 @@ class TrainerOptions(Options):
         "there, batches are planned for this many. [fewest, most]: a cluster's backend goes on "
         "with fewer after a loss.",
     )
-    resources_per_worker: dict[str, NonNegative] = Field(
+    resources_per_worker: Resources = Field(
         default_factory=dict,
         description="CPU: intra-op threads of a rank; on Ray also what is reserved for it.",
     )

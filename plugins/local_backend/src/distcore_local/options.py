@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from distcore_data.base_options import NonNegative
+from distcore_data.base_options import Resources
 
 
 class Options(BaseModel):
@@ -76,7 +76,7 @@ class TrainerOptions(Options):
         "bits do not depend on it; default: one, and as many as there are threads if that is "
         "faster.",
     )
-    resources_per_worker: dict[str, NonNegative] = Field(
+    resources_per_worker: Resources = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
     logdir: str | None = Field(

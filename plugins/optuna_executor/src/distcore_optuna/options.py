@@ -4,10 +4,11 @@ executor."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from distcore_data.base_options import Resources
 from distcore_search.options import ExecutorOptions
 
 
@@ -34,7 +35,7 @@ class LocalOptions(ExecutorOptions):
         "rounds.",
     )
 
-    trial_driver_resources: dict[str, Annotated[float, Field(ge=0)]] | None = Field(
+    trial_driver_resources: Resources | None = Field(
         None, description="For the executor ray; it changes nothing here."
     )
     storage: str | None = Field(None, description="Ludwig's; it changes nothing here.")

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 _building = threading.RLock()
 
@@ -87,3 +87,14 @@ Whole = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _in_capitals(resources: dict[str, float]) -> dict[str, float]:
+    for name in resources:
+        if name != name.upper() in ("CPU", "GPU"):  # of which nobody would take any notice
+            raise ValueError(f"{name}: this resource is called {name.upper()}")
+    return resources
+
+
+Resources = Annotated[dict[str, NonNegative], AfterValidator(_in_capitals)]
+"""{resource: how much of it}: CPU, GPU, and what a cluster's own are called."""
