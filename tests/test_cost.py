@@ -19,6 +19,7 @@ from tests.conftest import Place
 import distcore
 from distcore.cli.main import main
 from distcore.cli.plan_text import render
+from distcore.cost import calibrate
 from distcore.cost import constants as kept
 from distcore.cost.calibrate import config_of, fitted_rates
 from distcore.cost.constants import Constants, StepRates
@@ -160,6 +161,18 @@ def test_without_constants_the_plan_says_how_to_get_them(
     assert "--workers" not in render(planned)
     asked = distcore.plan(data.config(str(tmp_path / "cache")), data.table(), scale=Scale(4))
     assert "doctor --calibrate`; --workers needs that, too" in render(asked)
+
+
+def test_what_a_start_takes_is_the_least_of_two_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All were timed within some seconds, in which others might want the machine."""
+    seconds = iter([9.0, 8.0, 9.0, 8.0, 9.0, 8.0, 0.5, 2.0, 8.5])
+    monkeypatch.setattr(calibrate, "_command", lambda words: (next(seconds), 1))
+    starts = calibrate.Starts(tmp_path)
+    assert starts.seconds == {"preprocess": 8.0, "train": 8.0, "predict": 8.0}
+    starts.again()
+    assert starts.seconds == {"preprocess": 0.5, "train": 2.0, "predict": 8.0}
 
 
 def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path) -> None:
