@@ -20,6 +20,7 @@ import torch
 
 import distcore
 from distcore.cli.main import main
+from distcore.workflow import summary as summaries
 from distcore_core.errors import UserError
 
 FILES = {
@@ -102,6 +103,19 @@ def test_a_summary_lacks_no_part(place):
     for each in summary["columns"]:
         assert each["drift"].keys() == {"validation", "test"}
         assert all(0 <= share <= 1 for share in each["drift"].values())
+
+
+def test_the_baseline_is_the_same_however_many_rows_of_it_lie_in_memory(place, monkeypatch):
+    """Rows of a constant output were all there at once: 1 GB of 12,000 rows of 20,000 classes."""
+    found = []
+    for values in (1, summaries.REPEATED_VALUES):
+        monkeypatch.setattr(summaries, "REPEATED_VALUES", values)
+        place.good("experiment")
+        found.append(read(place.results, "summary.json")["headline"])
+        shutil.rmtree(place.results)
+    few, all_at_once = found
+    assert few["baseline"] == pytest.approx(all_at_once["baseline"])
+    assert few | {"baseline": 0} == all_at_once | {"baseline": 0}
 
 
 def test_what_the_description_says(place):

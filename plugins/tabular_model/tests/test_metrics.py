@@ -190,6 +190,19 @@ def test_roc_auc_is_of_the_classes_that_there_are_rows_of(kind: Any, present: li
     assert found == pytest.approx(expected, abs=2e-3, nan_ok=True)
 
 
+def test_counts_of_many_classes_are_there_once_and_only_once_there_are_rows() -> None:
+    """torchmetrics keeps a copy of what a metric begins with, and each reset made another."""
+    metric = metrics.BinnedRocAuc(5000)
+    sizes = []
+    for _ in range(2):
+        metric.update(torch.rand(2, 5000).softmax(1), torch.tensor([0, 1]))
+        sizes.append(metric.all.numel())
+        assert int(metric.all.sum()) == 10_000
+        metric.reset()
+        sizes.append(metric.all.numel() + sum(each.numel() for each in metric._defaults.values()))
+    assert sizes == [5000 * metrics.BINS, 0] * 2
+
+
 def test_confident_and_wrong_has_a_finite_loss() -> None:
     found = scored(
         network("binary").metrics({}), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), batches=1
@@ -277,14 +290,17 @@ def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: A
 
 
 @pytest.mark.parametrize("unknown", [0, 1, 50])
-def test_accuracy_of_classes_has_the_counts_of_torchmetrics(unknown: int) -> None:
+@pytest.mark.parametrize("top_k", [1, 2, 6])
+@pytest.mark.parametrize("digits", [4, 1])  # with one there are ties
+def test_accuracy_of_classes_has_the_counts_of_torchmetrics(
+    unknown: int, top_k: int, digits: int
+) -> None:
     torch.manual_seed(5)
-    output, target = torch.randn(50, 7).softmax(1), torch.randint(0, 7, (50,))
+    output, target = torch.randn(50, 7).softmax(1).round(decimals=digits), torch.arange(50) % 7
     target[:unknown] = metrics.NO_CLASS
-    ours, theirs = (
-        kind(num_classes=7, ignore_index=metrics.NO_CLASS, validate_args=False)
-        for kind in (metrics.ClassAccuracy, metrics.MulticlassAccuracy)
-    )
+    common: Any = {"num_classes": 7, "ignore_index": metrics.NO_CLASS, "validate_args": False}
+    ours = metrics.HitsAtK(top_k=top_k, **common) if top_k > 1 else metrics.ClassAccuracy(**common)
+    theirs = metrics.MulticlassAccuracy(top_k=top_k, **common)
     for each in (ours, theirs):
         for rows in (slice(0, 20), slice(20, 50)):
             each.update(output[rows], target[rows])
@@ -303,11 +319,10 @@ def test_an_update_of_many_classes_makes_nothing_of_the_size_of_all_counts(
     output, target = torch.randn(rows, classes).softmax(1), torch.arange(rows)
     made = metrics.category(classes, 3, torch.nn.functional.cross_entropy)
     names = ("accuracy", "roc_auc", "hits_at_k")
-    whole = [made[name]() for name in names]
-    for each in whole:
+    whole, parts = ([made[name]() for name in names] for _ in range(2))
+    for each in (*whole, *parts, *whole):
         each.update(output, target)
     monkeypatch.setattr(metrics, "PART_VALUES", 4 * classes)
-    parts = [made[name]() for name in names]
     with torch.profiler.profile(profile_memory=True) as profile:
         for each in parts:
             each.update(output, target)

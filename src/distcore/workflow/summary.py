@@ -31,6 +31,10 @@ NAME = "summary.json"
 IMPORTANCE_ROWS, IMPORTANCE_INPUTS = 1000, 40
 """Test rows and inputs that importance is measured with; each input costs a pass over the rows."""
 
+REPEATED_VALUES = 1 << 22
+"""Of an output that is the same for every row, that lie in memory at once: 200,000 rows of 20,000
+classes would be 16 GB."""
+
 WORST = 10
 LARGEST_YAML = 65_536
 
@@ -164,7 +168,8 @@ def _headline(
     alone = _alone(artifact, feature)
     scores = Scores(alone, split="test")
     constant = _constant(reader, alone)
-    for batch in _targets(reader, alone, "test"):
+    at_once = max(1, REPEATED_VALUES // constant.size)
+    for batch in _targets(reader, alone, "test", at_once):
         scores.update({feature: _repeated(constant, batch.rows)}, batch)
     baseline = scores.compute().get(feature, {}).get(metric)
     value = summary["scores"].get(feature, {}).get(metric, {}).get("test")
@@ -238,16 +243,20 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
     return np.broadcast_to(value, (rows, *value.shape)).copy()
 
 
-def _targets(reader: CacheReader, features: Features, split: Split) -> Iterator[Batch]:
-    """The first rows of a split, without inputs."""
+def _targets(
+    reader: CacheReader, features: Features, split: Split, at_once: int | None = None
+) -> Iterator[Batch]:
+    """The first rows of a split, without inputs. at_once: of a batch, at most; None: as they are
+    read."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
 
     layout = prediction.layout_of(features, ("output",))
     names = [*layout.slots, *layout.ragged]
     last = min(LOOKED_AT, reader.rows(split))
-    for start in range(0, last, prediction.READ_ROWS):
-        stop = min(start + prediction.READ_ROWS, last)
+    rows = min(at_once or prediction.READ_ROWS, prediction.READ_ROWS)
+    for start in range(0, last, rows):
+        stop = min(start + rows, last)
         yield pack(reader.read(split, start, stop, names), layout, start)
 
 
@@ -273,7 +282,6 @@ def _importance(
     scores = Scores(alone, split="test")
 
     def score(columns: pa.RecordBatch) -> float | None:
-        scores.reset()
         for batch, outputs in prediction.forward(artifact, columns, layout, 0, prediction.ROWS):
             scores.update(outputs, batch)
         return scores.compute().get(feature, {}).get(metric)
@@ -332,11 +340,18 @@ def _furthest(
     target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
     if target.ndim != 1 or output.ndim > 2:
         return None
-    told = network.predictions(output, metadata).column(f"{feature.name}_predictions").to_pylist()
+
+    def told_of(some: np.ndarray) -> list[Any]:
+        """What the model says, as people read it."""
+        found = network.predictions(some, metadata)
+        column: list[Any] = found.column(f"{feature.name}_predictions").to_pylist()
+        return column
+
     if labels is None:
+        told = told_of(output)
         if not (told and isinstance(told[0], int | float)):
             return None
-        truth = network.predictions(target.astype(output.dtype), metadata).column(0).to_pylist()
+        truth = told_of(target.astype(output.dtype))
         errors = np.abs(np.asarray(told, float) - np.asarray(truth, float))
     else:
         codes = np.maximum(target.astype(np.int64), 0)
@@ -346,16 +361,21 @@ def _furthest(
             else np.where(codes == 1, output, 1 - output)
         )
         errors = np.where(target >= 0, 1.0 - right, 0.0)
-        truth = [str(labels[code]) for code in codes]
+    places = np.argsort(-errors, kind="stable")[np.isinf(errors).sum() :][:WORST]
+    places = places[np.isfinite(errors[places])]
+    if labels is None:
+        said, true = ([each[place] for place in places] for each in (told, truth))
+    else:  # decoded for these alone: of many classes that is a column each
+        said = told_of(output[places])
+        true = [str(labels[code]) for code in codes[places]]
     return [
         {
             "row": int(numbers[place]),
-            "truth": truth[place],
-            "predicted": told[place],
+            "truth": truth,
+            "predicted": predicted,
             "error": float(errors[place]),
         }
-        for place in np.argsort(-errors, kind="stable")[np.isinf(errors).sum() :][:WORST]
-        if np.isfinite(errors[place])
+        for place, truth, predicted in zip(places, true, said, strict=True)
     ]
 
 

@@ -192,20 +192,6 @@ class ClassRocAuc(_Gathered, MulticlassAUROC):
             return super().compute()[counts].mean()
 
 
-class _InParts:
-    """Counts of some rows after others, the same in any parts: what is made of a value on the way
-    is more than the value, so a batch of many classes would take gigabytes."""
-
-    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
-        rows = max(1, PART_VALUES // max(1, output[:1].numel()))
-        for some, wanted in zip(output.split(rows), target.split(rows), strict=True):
-            super().update(some, wanted)  # type: ignore[misc]
-
-
-class HitsAtK(_InParts, MulticlassAccuracy):
-    """The mean over classes of the share of rows whose class is among the k most likely."""
-
-
 class ClassAccuracy(MulticlassAccuracy):
     """torchmetrics' mean over classes of their accuracy, whose counts are taken from a confusion
     matrix of [classes, classes] that it makes at every update: here in memory that grows with the
@@ -213,7 +199,8 @@ class ClassAccuracy(MulticlassAccuracy):
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
         known = target >= 0
-        predicted, target = output.argmax(1)[known], target[known].long()
+        target = target.long()
+        predicted, target = self._predicted(output, target)[known], target[known]
         told, truth, right = (
             each.bincount(minlength=len(self.tp))
             for each in (predicted, target, target[predicted == target])
@@ -221,9 +208,30 @@ class ClassAccuracy(MulticlassAccuracy):
         wrong = told + truth - 2 * right
         self._update_state(right, told - right, len(target) - wrong - right, truth - right)
 
+    def _predicted(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The class that each row counts as predicted: [n]."""
+        return output.argmax(1)
 
-class _BinnedRocAuc(Metric):
-    """BinnedRocAuc of rows that are counted at once."""
+
+class HitsAtK(ClassAccuracy):
+    """The mean over classes of the share of rows whose class is among the k most likely.
+
+    torchmetrics counts it from tensors of [n, classes] of whole numbers, four of them at once."""
+
+    def _predicted(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if self.top_k == 1:
+            return super()._predicted(output, target)
+        likely = output.topk(self.top_k, dim=1).indices
+        return torch.where((likely == target[:, None]).any(1), target, likely[:, 0])
+
+
+class BinnedRocAuc(Metric):
+    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS]
+    counts. There are none before the first rows: torchmetrics keeps a copy of what a metric begins
+    with, and of 20,000 classes that is 330 MB.
+
+    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20)
+    count as equal."""
 
     full_state_update = False
     higher_is_better = True
@@ -233,36 +241,54 @@ class _BinnedRocAuc(Metric):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.classes = classes
-        self.add_state(
-            "positive", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum"
-        )
-        self.add_state("all", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum")
+        for name in ("positive", "all"):
+            self.add_state(name, torch.zeros(0, BINS, dtype=torch.long), dist_reduce_fx="sum")
+
+    def _begin(self) -> None:
+        if not len(self.all):
+            shape = self.classes, BINS
+            self.positive, self.all = (self.all.new_zeros(shape) for _ in range(2))
+
+    def _sync_dist(self, *arguments: Any, **options: Any) -> None:
+        self._begin()  # a worker without rows has counts of the others' shape, too
+        super()._sync_dist(*arguments, **options)
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        self._begin()
         known = target >= 0
-        output, target = output[known].float(), target[known].long()
-        place = (output.logit(1e-9).clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
-        cell = place.long() + torch.arange(self.classes, device=output.device) * BINS
-        # Into the counts themselves: bincount makes them anew, which of many classes are more than
-        # the values of an update.
-        one = torch.ones((), dtype=torch.long, device=output.device)
-        for counts, met in ((self.all, cell), (self.positive, cell.gather(1, target[:, None]))):
-            counts.view(-1).scatter_add_(0, met.flatten(), one.expand(met.numel()))
+        if not known.all():
+            output, target = output[known], target[known]
+        target = target.long()
+        # Some classes of all rows after others: what is made of a value on the way is more than the
+        # value, so a batch of many classes would take gigabytes; and their counts lie in the cache.
+        together = max(1, PART_VALUES // max(1, len(output)))
+        for first, some in enumerate(output.split(together, dim=1)):
+            start = first * together
+            counted = slice(start, start + some.shape[1])
+            place = (some.float().logit(1e-9).clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
+            cell = place.long() + torch.arange(some.shape[1], device=output.device) * BINS
+            own = ((target >= counted.start) & (target < counted.stop)).nonzero()[:, 0]
+            _count(self.all[counted], cell.flatten())
+            _count(self.positive[counted], cell[own, target[own] - start])
 
     def compute(self) -> torch.Tensor:
-        positive, negative = self.positive.double(), (self.all - self.positive).double()
+        seen = self.positive.sum(1)
+        pairs = seen.double() * (self.all.sum(1) - seen).double()
+        some = pairs > 0  # of many classes most are in no row of a small split
+        positive = self.positive[some].double()
+        negative = self.all[some].double() - positive
         below = negative.cumsum(1) - negative
         area = (positive * (below + negative / 2)).sum(1)
-        pairs = positive.sum(1) * negative.sum(1)
-        return (area / pairs)[pairs > 0].mean().float()
+        return (area / pairs[some]).mean().float()
 
 
-class BinnedRocAuc(_InParts, _BinnedRocAuc):
-    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS]
-    counts.
+def _count(counts: torch.Tensor, met: torch.Tensor) -> None:
+    """Add 1 to each cell that was met, in place: bincount makes the counts anew, which of many
+    classes are more than the values of an update.
 
-    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20)
-    count as equal."""
+    counts: [classes, BINS], contiguous. met: cells of them, [n], one as often as it was met."""
+    one = torch.ones((), dtype=torch.long, device=met.device)
+    counts.view(-1).scatter_add_(0, met, one.expand(met.numel()))
 
 
 Makers = Mapping[str, Callable[[], Metric]]

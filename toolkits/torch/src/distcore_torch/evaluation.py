@@ -38,12 +38,9 @@ class Evaluation:
     def __init__(self, features: Features, split: str = "") -> None:
         self.features = features
         self.rows = 0
+        self._scores, self._drawn, self._seen = Scores(features), Diagnostics(features), 0
         self._merged = MergedScores(Scores(features, split=split))
         self._diagnostics = Diagnostics(features)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._scores, self._drawn, self._seen = Scores(self.features), Diagnostics(self.features), 0
 
     def score(
         self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress
@@ -82,7 +79,8 @@ class Evaluation:
         """The piece under way ends here."""
         if self._seen:
             self._add(self.state())
-            self._begin()
+            self._scores.reset()
+            self._drawn, self._seen = Diagnostics(self.features), 0
 
     def statistics(self) -> JSON:
         """{output feature: {metric: number or None}}, once everything was scored or added."""

@@ -22,18 +22,23 @@ GROUP_ROWS = 131_072
 """Rows of a row group of the predictions: one for each forward pass would take half again as
 long to write."""
 
+GROUP_BYTES = 128 << 20
+"""Of a row group, which lies in memory while the next one comes: rows of 20,000 classes would be
+10 GB."""
+
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches put together to tables of GROUP_ROWS rows or a little more; the last has what
-    is left."""
+    """The batches put together to tables of GROUP_ROWS rows or GROUP_BYTES or a little more; the
+    last has what is left."""
     kept: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         kept.append(batch)
         rows += batch.num_rows
-        if rows >= GROUP_ROWS:
+        size += batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             yield pa.Table.from_batches(kept)
-            kept, rows = [], 0
+            kept, rows, size = [], 0, 0
     if kept:
         yield pa.Table.from_batches(kept)
 

@@ -114,6 +114,22 @@ def test_scores_over_ranks_are_those_of_the_whole_also_where_a_rank_has_no_rows(
     assert flat(found) == pytest.approx(flat(expected(module, batch)), rel=1e-5)
 
 
+def test_scores_begin_again_once_they_are_computed():
+    """What metrics keep of the rows may be gigabytes, and lay there until the object's end."""
+    module, batch = net(), tiny_batch(97)
+    scores = Scores(TinyFeatures())
+    twice = [evaluate(module, [batch], scores).compute() for _ in range(2)]
+    assert twice[0] == twice[1]
+    assert all(
+        not state.any()
+        for each in scores.state().outputs
+        for kept in each.metrics.values()
+        for state in kept.values()
+        if isinstance(state, torch.Tensor)
+    )
+    assert scores.compute() == {}
+
+
 def test_no_rows_have_no_metrics(caplog):
     assert Scores(TinyFeatures(), split="validation").compute() == {}
     assert "The validation split has no rows" in caplog.text

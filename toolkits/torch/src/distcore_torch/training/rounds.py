@@ -78,10 +78,7 @@ class Rounds:
                 evaluate_parts(self._module, batches, parts, autocast)
             else:
                 evaluate(self._module, batches, parts[0], autocast)
-            found = compute(parts, self._strategy)
-        for scores in parts:  # what metrics keep of the rows may be large
-            scores.reset()
-        return found
+            return compute(parts, self._strategy)
 
     def _training_losses(self, state: TrainState, since: int) -> JSON:
         """Mean losses of the steps since the last round, as the weights changed under them."""

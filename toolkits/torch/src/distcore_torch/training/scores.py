@@ -113,7 +113,7 @@ class Scores:
 
     def compute(self, strategy: Strategy | None = None) -> JSON:
         """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} if
-        there are no rows.
+        there are no rows. Begins again: what metrics keep of the rows may be large.
 
         strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its
             answer."""
@@ -121,6 +121,7 @@ class Scores:
             return compute([self], strategy)
         merged = MergedScores(self)
         merged.add(self.state())
+        self.reset()
         return merged.compute()
 
     def state(self) -> ScoresState:
@@ -360,6 +361,8 @@ def compute(parts: Sequence[Scores], strategy: Strategy) -> JSON:
     for rank in strategy.gather([tuple(each.state()) for each in parts]):
         for state in rank:
             merged.add(ScoresState(*state))
+    for each in parts:
+        each.reset()
     found: JSON = strategy.gather(merged.compute() if strategy.rank.index == 0 else None)[0]
     return found
 
