@@ -2,6 +2,7 @@
 clock of the test's."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,19 @@ def a_name_to_find():
     print("beating", flush=True)
     sys.stdin.readline()
 a_name_to_find()
+"""
+
+ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+from distcore_core.errors import TrainingError
+from distcore_torch.training.heartbeat import Listener
+folder = Path(sys.argv[1])
+(folder / "others").write_bytes(bytes(4096))  # all that the disk takes
+try:
+    Listener(folder / "rank-0").pulse()
+except TrainingError as error:
+    print(error)
 """
 
 
@@ -182,6 +196,23 @@ def test_a_real_process_tells_where_it_stands_and_that_it_is_stopped(tmp_path):
         os.kill(process.pid, signal.SIGCONT)
         process.communicate("\n")
     assert process.returncode == 0, "asking for its stack did it no harm"
+
+
+def test_a_full_disk_is_told_before_the_file_is_mapped(tmp_path):
+    """A page of a file with holes that finds no room is a signal (SIGBUS), which ended the command
+    without a word."""
+    mounted = 'mount -t tmpfs -o size=4k none "$0" && echo mounted && exec "$@" "$0"'
+    words = ["sh", "-c", mounted, str(tmp_path), sys.executable, "-c", ON_A_FULL_DISK]
+    for command in (["unshare", "-m"], ["unshare", "-rm"]):
+        if not shutil.which("unshare"):
+            break
+        done = subprocess.run([*command, *words], capture_output=True, text=True)
+        if done.stdout.startswith("mounted"):
+            assert done.returncode == 0, (done.returncode, done.stderr)
+            assert f"no room for the heartbeats of the ranks in {tmp_path} (no" in done.stdout
+            assert "point TMPDIR to a larger disk" in done.stdout
+            return
+    pytest.skip("no mount namespace is allowed here")
 
 
 def test_the_calls_are_those_of_the_thread_that_opened_the_heartbeat(tmp_path):

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from distcore_core.errors import TrainingError
+from distcore_data.os_errors import FULL, explained
 from distcore_data.stacks import stack_of
 
 T = TypeVar("T")
@@ -193,13 +195,21 @@ def _pulse(words: Sequence[float]) -> Pulse:
 
 class Listener:
     """The reading side. make: make the file, which a rank finds by its path in `FILE`; else it
-    is there."""
+    is there. Raises TrainingError if its disk has no room for it."""
 
     def __init__(self, path: Path, make: bool = True) -> None:
         self.path = path
-        with path.open("w+b" if make else "r+b") as file:
+        room = explained(
+            path.parent,
+            "the heartbeats of the ranks",
+            TrainingError,
+            advice="point TMPDIR to a larger disk",
+            only=FULL,
+        )
+        with room, path.open("w+b" if make else "r+b") as file:
             if make:
-                file.truncate(LAYOUT.size)
+                # Reserved now: a full disk says so here, not by a signal once the file is touched.
+                os.posix_fallocate(file.fileno(), 0, LAYOUT.size)
             self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
 
     def pulse(self) -> Pulse:
