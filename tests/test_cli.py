@@ -66,6 +66,17 @@ def test_a_limit_of_memory_is_named_beside_what_it_may_have_caused(
     assert "limited to 700.0 MB (ulimit -v), which may be why" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_gone_is_told_before_anything_runs(tmp_path: Path) -> None:
+    """MKL ends a process there, with exit code 2 and "Cannot load libtorch_cpu.so"."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    words = [sys.executable, "-m", "distcore.cli.main", "runs", str(tmp_path)]
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    done = subprocess.run(["sh", "-c", script, str(folder), *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "distcore: The folder in which this command was started is gone: " in done.stderr
+
+
 def test_debug_shows_the_traceback() -> None:
     def run(_: object) -> int:
         raise UserError("bad input")

@@ -74,6 +74,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
     with Stoppable(owns_process=True, to_the_end=to_the_end) as stopping:
         try:
             try:
+                _look_where_we_are()
                 return run(parsed)
             finally:
                 stopping.settle()
@@ -82,6 +83,20 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
                 raise
             code, stopping.last_line = _told(error, stopping.received)
             return code
+
+
+def _look_where_we_are() -> None:
+    """Raises UserError in a folder that was removed: libraries end the process there, each in its
+    own words."""
+    from distcore_core.errors import UserError
+
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UserError(
+            "The folder in which this command was started is gone: change to one that is there, "
+            "then run the same command again."
+        ) from error
 
 
 def _told(error: BaseException, received: int) -> tuple[int, str]:

@@ -110,6 +110,8 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "free" not in in_words(OSError(errno.ENOSPC, "no file is known"))
     assert "look at that disk" in said
     assert "change the permissions" in in_words(PermissionError(errno.EACCES, "no", "/a/b"))
+    assert "raise the limit of a process (`ulimit -n`), then" in in_words(OSError(errno.EMFILE, ""))
+    assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
     assert in_words(ValueError("ours")) == ""
 

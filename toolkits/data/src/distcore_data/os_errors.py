@@ -137,6 +137,10 @@ def in_words(error: BaseException) -> str:
     look = "look at that disk"
     if isinstance(error, PermissionError):
         look = "change the permissions there, or use a copy of your own"
+    elif error.errno == errno.EMFILE:
+        look = "raise the limit of a process (`ulimit -n`)"
+    elif error.errno == errno.ENFILE:
+        look = "the machine's limit of open files is reached: end what holds them"
     return (
         f"{where}the system refused{whom} ({os.strerror(error.errno).lower()}{free}). What was "
         f"saved before is as it was: {look}, then run the same command again."
