@@ -41,6 +41,33 @@ gone, alive = psutil.wait_procs(ours[1:], timeout=60)
 print(json.dumps({**found, "alive": [each.name() for each in alive]}))
 """
 
+LATER = """
+from distcore_core.contracts import BACKEND
+from distcore_core.registry.manager import Plugins
+
+backend = Plugins().make(BACKEND, "ray", {"num_cpus": 1})
+results = backend.map(abs, list(range(50)))
+assert next(results) == 0
+backend.close()
+results.close()  # as when the traceback goes that held them
+import ray
+print(ray.is_initialized())
+"""
+
+
+def test_tasks_that_are_dropped_after_the_end_start_no_other_cluster(tmp_path):
+    """Ray's `cancel` starts one where there is none: a disk that was full
+    under a prediction's pieces left it and its folder."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LATER],
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
 
 def test_it_is_locked_quiet_and_gone_afterwards(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

@@ -46,7 +46,9 @@ def run(function: Callable[[Any], T], items: Sequence[Any], cpus: int) -> Iterat
                 under_way.append(task.remote(shared, packed(item)))
             yield value
     finally:
-        if not is_lost():
+        # Whoever holds an error's traceback holds this generator, beyond the end of the cluster:
+        # Ray would start another one to cancel there what is gone.
+        if ray.is_initialized() and not is_lost():
             for reference in under_way:
                 ray.cancel(reference)
 
