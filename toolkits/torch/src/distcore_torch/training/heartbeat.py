@@ -208,8 +208,9 @@ class Listener:
         )
         with room, path.open("w+b" if make else "r+b") as file:
             if make:
-                # Reserved now: a full disk says so here, not by a signal once the file is touched.
-                os.posix_fallocate(file.fileno(), 0, LAYOUT.size)
+                # Written, so that a full disk says so here, and not a signal once it is mapped.
+                file.write(bytes(LAYOUT.size))
+                file.flush()
             self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
 
     def pulse(self) -> Pulse:
