@@ -101,19 +101,26 @@ def test_files_that_are_on_disk_already_are_not_forced_again(tmp_path, calls):
     assert calls == [("fsync", "deep"), ("fsync", "t")]
 
 
-@pytest.mark.parametrize("there", ["empty", "full"])
-def test_commit_directory_refuses_a_name_that_is_taken(tmp_path, there):
+def test_commit_directory_refuses_a_name_that_is_taken_meanwhile(tmp_path, monkeypatch):
+    real, final = os.rename, tmp_path / "final"
+
+    def taken(old, new):
+        real(old, new)
+        if old == final:
+            final.mkdir()
+
     (tmp_path / "t").mkdir()
-    (tmp_path / "final").mkdir()
-    if there == "full":
-        (tmp_path / "final" / "a").write_bytes(b"1")
+    final.mkdir()
+    (final / "old").write_bytes(b"1")
+    monkeypatch.setattr(os, "rename", taken)
     with pytest.raises(FileExistsError):
-        commit_directory(tmp_path / "t", tmp_path / "final")
+        commit_directory(tmp_path / "t", final)
     assert (tmp_path / "t").exists()
+    assert (final / "old").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link", "nothing"])
-def test_commit_directory_replaces_as_a_whole_where_asked(tmp_path, there):
+def test_commit_directory_replaces_as_a_whole(tmp_path, there):
     final = tmp_path / "final"
     if there == "folder":
         final.mkdir()
@@ -125,7 +132,7 @@ def test_commit_directory_replaces_as_a_whole_where_asked(tmp_path, there):
         final.symlink_to(tmp_path / "t0")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "new").write_bytes(b"2")
-    commit_directory(tmp_path / "t", final, replace=True)
+    commit_directory(tmp_path / "t", final)
     assert [path.name for path in final.iterdir()] == ["new"]
     assert {path.name for path in tmp_path.iterdir()} <= {"final", "t0"}
     assert not final.is_symlink()
@@ -148,7 +155,7 @@ def test_a_name_that_cannot_be_forced_to_disk_is_taken_back(tmp_path, monkeypatc
         (tmp_path / "final" / "old").write_bytes(b"1")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        commit_directory(tmp_path / "t", tmp_path / "final", replace=True)
+        commit_directory(tmp_path / "t", tmp_path / "final")
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert found == (["final", "final/old", "t"] if there else ["t"])
 
@@ -164,7 +171,7 @@ def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path):
             return str(tmp_path / "t")
 
     with pytest.raises(FileNotFoundError):
-        commit_directory(Gone(), tmp_path / "final", replace=True)
+        commit_directory(Gone(), tmp_path / "final")
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
     assert (tmp_path / "final" / "old").read_bytes() == b"1"
 

@@ -128,7 +128,7 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
 def _delivered(source: Path, target: Path, record: JSON) -> Path:
     """Copy a trial's model. Raises ArtifactError if the copy is not whole, or not of the
     record's score."""
-    with DirectoryBuilder(target, replace=True) as made:
+    with DirectoryBuilder(target) as made:
         try:
             shutil.copytree(source, made, dirs_exist_ok=True)
             check_model(made, record)

@@ -155,7 +155,7 @@ def test_writing_beside_somebody_who_sweeps_without_end(place: Path) -> None:
         for number in range(150):
             write_file(folder / "scores.json", f"{number}".encode())
             assert (folder / "scores.json").read_text() == f"{number}"
-            with DirectoryBuilder(folder / "model", replace=True) as building:
+            with DirectoryBuilder(folder / "model") as building:
                 (building / "weights").write_text(f"{number}")
             assert (folder / "model" / "weights").read_text() == f"{number}"
             assert LocalStore(folder).create(f"claim-{number}", b"x")

@@ -124,26 +124,25 @@ def commit_directory(
     final: str | os.PathLike[str],
     *,
     synced: Collection[str] = (),
-    replace: bool = False,
 ) -> None:
     """Force every file and folder under `temporary` to disk, then rename it to `final` beside it.
 
+    A `final` that exists is moved out of the way, and deleted after. If a step fails, also the last
+    one, forcing the new name to disk, the names are again as they were.
+
     synced: relative paths of files that are on disk already (`write_new_file` saw to that).
-    replace: move a `final` that exists out of the way and delete it after; otherwise it is an
-    OSError. If the last step fails too, forcing the new name to disk, the names are again as they
-    were.
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)
     with ExitStack() as stack:
         old = None
-        if replace and os.path.lexists(final):
+        if os.path.lexists(final):
             stack.enter_context(held(final))  # it may come back
             old = removing_name(final)
             os.rename(final, old)
         renamed = False
         try:
-            if final.exists():  # a rename would silently replace an empty folder
+            if final.exists():  # made meanwhile; a rename would replace it if it is empty
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
             os.rename(temporary, final)
             renamed = True
@@ -187,14 +186,10 @@ def remove_directory(path: str | os.PathLike[str]) -> None:
 
 class DirectoryBuilder:
     """`with DirectoryBuilder(final) as folder:` fill the folder; it becomes `final` at the end, or
-    is gone on an error.
+    is gone on an error. A folder that was there is replaced (`commit_directory`)."""
 
-    replace: as for `commit_directory`.
-    """
-
-    def __init__(self, final: str | os.PathLike[str], *, replace: bool = False) -> None:
+    def __init__(self, final: str | os.PathLike[str]) -> None:
         self.final = Path(final)
-        self.replace = replace
         self._held = ExitStack()
 
     def __enter__(self) -> Path:
@@ -210,7 +205,7 @@ class DirectoryBuilder:
         with self._held:
             try:
                 if kind is None:
-                    commit_directory(self.path, self.final, replace=self.replace)
+                    commit_directory(self.path, self.final)
             finally:
                 if self.path.exists():
                     delete(self.path)

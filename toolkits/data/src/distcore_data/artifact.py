@@ -96,7 +96,7 @@ def write_artifact(
     """
     with (
         explained(directory, "the model", TrainingError),
-        DirectoryBuilder(directory, replace=True) as folder,
+        DirectoryBuilder(directory) as folder,
     ):
         digests = {name: write_new_file(folder / name, content) for name, content in files.items()}
         manifest = {

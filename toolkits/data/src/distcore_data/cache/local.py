@@ -119,7 +119,7 @@ def _build(
         if not builder.finished:
             raise CacheError("The cache was not finished by what builds it. Report this.")
         with explained(final.parent, WHAT, advice=ADVICE):
-            commit_directory(folder, final, synced=builder.synced(), replace=True)
+            commit_directory(folder, final, synced=builder.synced())
     finally:
         remove_directory(folder)
 

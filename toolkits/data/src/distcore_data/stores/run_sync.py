@@ -146,7 +146,7 @@ class Mirror:
         }
         with (
             self._room_for(name, folder.parent),
-            DirectoryBuilder(folder, replace=True) as building,
+            DirectoryBuilder(folder) as building,
         ):
             for each in sorted(found.keys() - {prefix + last}):
                 self._get(each, found[each], building / each[len(prefix) :])

@@ -73,7 +73,7 @@ def save(
     ):
         directory.mkdir(parents=True, exist_ok=True)
         sweep(directory)
-        with DirectoryBuilder(final, replace=True) as folder:
+        with DirectoryBuilder(final) as folder:
             digests = {
                 TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors, going_on)),
                 STATE: write_new_file(folder / STATE, json.dumps(state).encode()),
