@@ -14,7 +14,7 @@ import pytest
 import distcore
 from distcore.cli.main import main
 from distcore.config import load_config
-from distcore.workflow.table import table
+from distcore_data.table import table
 from distcore_testing import data
 
 

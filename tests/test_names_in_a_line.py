@@ -13,9 +13,9 @@ import yaml
 import distcore
 from distcore.cli.main import main
 from distcore.workflow.progress_text import round_line
-from distcore.workflow.table import table
 from distcore_core.errors import ConfigError, DataError, UserError
 from distcore_core.progress import Round
+from distcore_data.table import table
 
 NAMES = ["si\nze", "ki\tnd", "y\r\nes", "z\u2028"]
 SHOWN = [r"si\nze", r"ki\tnd", r"y\r\nes", r"z\u2028"]

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distcore.cli import flags
-from distcore.workflow.table import table
 from distcore_core.errors import UserError
 from distcore_data.os_errors import human_bytes
+from distcore_data.table import table
 
 if TYPE_CHECKING:
     from distcore_data.cache import Credentials

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow.table import table
+from distcore_data.table import table
 
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from distcore.workflow.table import table
 from distcore_core.contracts import JSON, SPLITS
 from distcore_data.os_errors import human_bytes
 from distcore_data.printable import printable
+from distcore_data.table import table
 
 WIDTH = 12
 """Columns of the first word."""

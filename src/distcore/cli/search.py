@@ -61,7 +61,7 @@ class HyperoptCommand:
         from distcore.search import run
         from distcore.search.outcome import rows
         from distcore.workflow.profile import profiled
-        from distcore.workflow.table import table
+        from distcore_data.table import table
 
         set_up_logging(arguments.logging_level)
         with profiled("hyperopt", arguments.profile):

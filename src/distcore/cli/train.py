@@ -122,7 +122,7 @@ def print_scores(
         splits: {output feature: {metric: {split: number}}} of the others.
         last: What stands above those of `statistics`.
     """
-    from distcore.workflow.table import table
+    from distcore_data.table import table
 
     known = splits or {}
     beside = [

@@ -198,7 +198,7 @@ def text_of(parts: list[Part], processor: Mapping[str, float]) -> str:
         parts: Of all processes.
         processor: {stage: processor seconds of all processes}.
     """
-    from distcore.workflow.table import table
+    from distcore_data.table import table
 
     clock: dict[str, float] = defaultdict(float)
     for each in parts:

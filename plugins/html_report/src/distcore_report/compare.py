@@ -15,8 +15,9 @@ from typing import Any
 from distcore_core.errors import UserError
 from distcore_data import charts
 from distcore_data.printable import printable
+from distcore_data.table import table
 from distcore_report.runs import Run, find_runs
-from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown, table
+from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
 Rows = list[tuple[str, ...]]
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -185,7 +186,7 @@ def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, list[float | No
 def in_words(runs: Sequence[Run]) -> Iterator[str]:
     """The parts, for a terminal."""
     names = tuple(run.name for run in runs)
-    yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)])
+    yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)], widest=None)
     found = differences(runs)
     yield _table("CONFIG", names, found) if found else "The configs are the same."
     if found := metrics(runs):
@@ -204,12 +205,13 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
     """Columns side by side; with many runs, of which a line has no room, a line a run."""
     if len(names) <= 4:
-        return table([(head, *names), *rows])
+        return table([(head, *names), *rows], widest=None)
     return table(
         [
             ("RUN", *(each[0] for each in rows)),
             *zip(names, *(each[1:] for each in rows), strict=True),
-        ]
+        ],
+        widest=None,
     )
 
 

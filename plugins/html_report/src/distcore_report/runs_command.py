@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from typing import Any
 
 from distcore_data.charts import number
-from distcore_data.printable import printable
+from distcore_data.table import table
 from distcore_report.runs import Run, find_runs
 
 CREDENTIALS = "JSON: what the bucket is opened with"
@@ -42,7 +41,7 @@ class RunsCommand:
         if arguments.json:
             print(json.dumps([as_json(each) for each in found], indent=2))
         else:
-            print(table([HEADER, *(row(each) for each in found)]))
+            print(table([HEADER, *(row(each) for each in found)], widest=None))
         return 0
 
 
@@ -103,14 +102,3 @@ def duration(seconds: float | None) -> str:
 def shown(value: float | None) -> str:
     """A number, or a dash."""
     return "-" if value is None else number(value, 4)
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns, two spaces between."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
