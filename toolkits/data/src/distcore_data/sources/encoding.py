@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL
-from distcore_data.sources.fetch import Workplace, no_room
+from distcore_data.sources.fetch import PIECE, Workplace, no_room
 from distcore_data.sources.ranges import line_number
+from distcore_data.sources.unpacking import MAGIC
 
-PIECE = 1 << 22
 HEAD = 1 << 18
 UTF8_MARK = codecs.BOM_UTF8
 TURN, UNPACK = "Turn it into csv or parquet first.", "Unpack it first."
@@ -26,9 +26,10 @@ KINDS = (
     (b"FEA1", "a feather file of version 1", TURN),
     (b"\xff\xff\xff\xff", "an Arrow stream", TURN),
     (b"\x89HDF", "an HDF5 file", TURN),
-    (b"\x1f\x8b", "a gzip file", UNPACK),
-    (b"\x28\xb5\x2f\xfd", "a zstd file", UNPACK),
-    (b"\xfd7zXZ\x00", "an xz file", UNPACK),
+    *(
+        (magic, f"{'an' if name == 'xz' else 'a'} {name} file", UNPACK)
+        for magic, name in MAGIC.items()
+    ),
     (b"PK\x03\x04", "a zip archive (or an Excel workbook)", TURN),
     (b"SQLite format 3", "an SQLite database", TURN),
     (b"%PDF", "a PDF document", TURN),

@@ -240,7 +240,7 @@ def _type_of(value: Any) -> pa.DataType:
 
 @dataclass(frozen=True)
 class JsonPartition:
-    """The lines in the bytes [start, stop); types: Arrow's name of each declared column's type."""
+    """The lines in the bytes [start, stop); types: of each declared column."""
 
     file: DataFile
     start: int
@@ -332,7 +332,7 @@ def text_start(path: Path, shown: str) -> int:
     refuse_other_than_json(path, shown, lines=True)
     with open(path, "rb") as file:
         head = file.read(1 << 16)
-    start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+    start = len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
     if not head[start:].strip():
         raise DataError(f"{shown}: the file is empty. Give a file with one JSON object a line.")
     return start

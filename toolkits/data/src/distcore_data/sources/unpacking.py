@@ -19,6 +19,8 @@ from distcore_core.errors import DataError
 from distcore_data.sources.fetch import MOST_RATIO, PIECE, Workplace, copy
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+"""The first bytes of a compressed file: of what kind it is."""
+
 UNSUSPICIOUS = 1 << 30
 """Bytes that any file may unpack to."""
 
