@@ -3,6 +3,8 @@ suggestions, completion."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 import shutil
 import subprocess
@@ -227,6 +229,28 @@ def test_the_cache_of_standard_input_is_there_when_the_command_has_ended(
     bad = piped(rows.replace("39.1", "much", 1), *words)
     assert "standard input (csv), line 2, column 'bill_length_mm': 'much'" in bad.stderr
     assert "distcore-stdin" not in bad.stderr
+
+
+RECORDS = [{"a": row, "t": "xy"[row % 2]} for row in range(4)]
+LINES = "".join(f"{json.dumps(each)}\n" for each in RECORDS).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [json.dumps(RECORDS).encode(), codecs.BOM_UTF8 + LINES, gzip.compress(LINES)],
+    ids=["array", "mark", "gzip"],
+)
+def test_standard_input_is_known_by_its_content_as_a_file_without_an_ending_is(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "rows").write_bytes(content)
+    command = [sys.executable, "-m", "distcore", "init", "--target", "t", "--dataset"]
+    of_file, of_input = (
+        subprocess.run([*command, given], input=content, capture_output=True, timeout=100)
+        for given in (str(tmp_path / "rows"), "-")
+    )
+    assert b"{name: a, type: number}" in of_file.stdout, of_file.stderr
+    assert of_input.stdout == of_file.stdout, of_input.stderr
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])

@@ -7,6 +7,7 @@ import atexit
 import shutil
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 from distcore_core.errors import UserError
 
@@ -29,19 +30,21 @@ def spooled() -> str:
     head = source.read(1 << 16)
     if not head:
         raise UserError("--dataset - reads standard input, and nothing came. Pipe data into it.")
-    format = format_of(head)
-    path = folder / f"stdin.{format}"
-    call(path, f"{STANDARD_INPUT} ({format})")
-    with path.open("wb") as target:
+    copy = folder / "stdin"
+    with copy.open("wb") as target:
         target.write(head)
         shutil.copyfileobj(source, target, 1 << 20)
+    format = _format_of(copy)
+    path = copy.rename(folder / f"stdin.{format}")
+    call(path, f"{STANDARD_INPUT} ({format})")
     return str(path)
 
 
-def format_of(head: bytes) -> str:
-    """The suffix of a file that begins so."""
-    for magic, suffix in ((b"PAR1", "parquet"), (b"ARROW1", "feather"), (b"{", "jsonl")):
-        if head.lstrip().startswith(magic):
-            return suffix
-    first = head.partition(b"\n")[0]
-    return "tsv" if first.count(b"\t") > first.count(b",") else "csv"
+def _format_of(path: Path) -> str:
+    """What a file is by its content, which is its ending then."""
+    from distcore_data.sources.registry import format_by_content
+    from distcore_data.sources.unpacking import head_of
+
+    found = format_by_content(path)
+    first = head_of(path, 1 << 16).partition(b"\n")[0]
+    return "tsv" if found == "csv" and first.count(b"\t") > first.count(b",") else found

@@ -12,6 +12,7 @@ Arrow's PyCapsule interface, or a dict of lists.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import os
 from collections.abc import Iterator, Mapping
@@ -172,7 +173,7 @@ def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
     if not path.is_file():
         return "parquet"
     with _opening(dataset):
-        return _by_ending(path.name, plugins) or _by_content(path)
+        return _by_ending(path.name, plugins) or format_by_content(path)
 
 
 @contextmanager
@@ -304,7 +305,7 @@ def _of_file(
     found = _by_ending(file_name, plugins)
     if found is not None:
         return found
-    found = _by_content(path)
+    found = format_by_content(path)
     if found == "csv" and options.encoding is None:
         _refuse_unknown(path, shown, file_name, plugins)
     return found
@@ -331,14 +332,15 @@ def _by_ending(name: str, plugins: Plugins) -> str | None:
     return ending if ending != FRAME and ending in plugins.names(SOURCE.kind) else None
 
 
-def _by_content(path: Path) -> str:
-    """By the first bytes of what is in the file."""
+def format_by_content(path: Path) -> str:
+    """What a file is by the first bytes of what is in it: parquet, feather, json or, if it is
+    none of these, csv."""
     head = head_of(path, 1 << 12)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"ARROW1"):
         return "feather"
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[{")):
+    if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith((b"{", b"[{")):
         return "json"
     return "csv"
 
