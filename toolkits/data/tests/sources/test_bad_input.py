@@ -29,6 +29,7 @@ import zstandard
 from distcore_core.errors import DataError
 from distcore_data.sources import plaintext
 from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import DelimitedOptions, column_names, open_source, sample
 
 AB = {"a": "number", "b": "category"}
@@ -757,3 +758,14 @@ def test_how_much_of_a_damaged_file_can_be_read_is_told(refused, put, pack):
     assert abs(size - len(text) / 2) < 1 << 20
     assert abs(lines - text[:size].count("\n")) < 100
     assert size % (1 << 22)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["caf\udce9"], [1 << 70], [dt.date(2020, 1, 1), dt.datetime(2020, 1, 2, 3)], [1, "a"]],
+)
+def test_a_frame_made_of_a_file_is_called_by_its_name(values):
+    """As a plugin's `TableFormat` may make one: the frame is none that the user gave."""
+    frame = pd.DataFrame({"b": pd.Series(values, dtype=object)})
+    with pytest.raises(DataError, match=r"^rows\.odd[:,]"):
+        as_table(frame, shown="rows.odd")

@@ -92,14 +92,14 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
             if package == "pandas":
                 for (name, values), type_ in zip(dataset.items(), table.schema.types, strict=False):
-                    _refuse_mixed_times(values, type_, f"{SHOWN}, column {str(name)!r}")
+                    _refuse_mixed_times(values, type_, f"{shown}, column {str(name)!r}")
     except OverflowError as error:
-        raise _too_large(SHOWN) from error
+        raise _too_large(shown) from error
     except UnicodeEncodeError as error:
-        raise _half_a_character(_where_halved(dataset), error) from error
+        raise _half_a_character(_where_halved(dataset, shown), error) from error
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
-            f"{SHOWN}: {error}. Give every column values of one type, for instance with "
+            f"{shown}: {error}. Give every column values of one type, for instance with "
             "astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
@@ -154,16 +154,16 @@ def _half_a_character(where: str, error: UnicodeEncodeError) -> DataError:
     )
 
 
-def _where_halved(dataset: Any) -> str:
+def _where_halved(dataset: Any, shown: str) -> str:
     """The frame and the column of which Arrow cannot write a text."""
     for name, values in getattr(dataset, "items", {}.items)():
         try:
             pa.array(values, from_pandas=True)
         except UnicodeEncodeError:
-            return f"{SHOWN}, column {str(name)!r}"
+            return f"{shown}, column {str(name)!r}"
         except (pa.ArrowException, TypeError, OverflowError):  # another column's fault
             continue
-    return SHOWN
+    return shown
 
 
 def _validated(table: pa.Table, shown: str) -> pa.Table:
