@@ -20,7 +20,7 @@ import torch
 
 import distcore
 from distcore.cli.main import main
-from distcore.workflow import summary as summaries
+from distcore.workflow import summary_of_test
 from distcore_core.errors import UserError
 
 FILES = {
@@ -108,8 +108,8 @@ def test_a_summary_lacks_no_part(place):
 def test_the_baseline_is_the_same_however_many_rows_of_it_lie_in_memory(place, monkeypatch):
     """Rows of a constant output were all there at once: 1 GB of 12,000 rows of 20,000 classes."""
     found = []
-    for values in (1, summaries.REPEATED_VALUES):
-        monkeypatch.setattr(summaries, "REPEATED_VALUES", values)
+    for values in (1, summary_of_test.REPEATED_VALUES):
+        monkeypatch.setattr(summary_of_test, "REPEATED_VALUES", values)
         place.good("experiment")
         found.append(read(place.results, "summary.json")["headline"])
         shutil.rmtree(place.results)

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import distcore
-from distcore.workflow import summary
+from distcore.workflow import summary_of_test
 from distcore.workflow.summary import summary_of
 from distcore_core.contracts import TrainResult
 from distcore_core.progress import Progress, Round
@@ -65,7 +65,11 @@ def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, 
     were read once for each."""
     scored: list[str] = []
     read: list[str] = []
-    headline, importance, pack = summary._headline, summary._importance, packing.pack
+    headline, importance, pack = (
+        summary_of_test._headline,
+        summary_of_test._importance,
+        packing.pack,
+    )
 
     class Counted(scores.Scores):
         def update(self, outputs, batch, logits=None):
@@ -85,8 +89,8 @@ def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, 
 
         return measured
 
-    monkeypatch.setattr(summary, "_headline", counted(headline))
-    monkeypatch.setattr(summary, "_importance", counted(importance))
+    monkeypatch.setattr(summary_of_test, "_headline", counted(headline))
+    monkeypatch.setattr(summary_of_test, "_importance", counted(importance))
     rows = range(60)
     outputs = ["main", "second", "third"]
     config = {

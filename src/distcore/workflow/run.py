@@ -22,7 +22,8 @@ from distcore.workflow.requests import (
 from distcore.workflow.session import Session, open_session
 from distcore.workflow.split_scores import add_split_scores
 from distcore.workflow.summary import NAME as SUMMARY
-from distcore.workflow.summary import of_test_split, summary_of
+from distcore.workflow.summary import summary_of
+from distcore.workflow.summary_of_test import of_test_split
 from distcore.workflow.training_log import training_log
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError

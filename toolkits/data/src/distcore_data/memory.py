@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from pathlib import Path
 
 from distcore_data.os_errors import human_bytes
@@ -12,6 +13,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 KEPT_BYTES = 512 << 20
 """Of freed memory that may stay with the process."""
+
+UNIT_OF_PEAK = 1 if sys.platform == "darwin" else 1024
+"""Bytes of what `resource.getrusage` counts as `ru_maxrss`."""
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Of malloc.h."""

@@ -1,0 +1,310 @@
+"""What the test split shows of a run, for summary.json: the headline, its columns, what inputs
+matter, the worst rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distcore.workflow.drift import LOOKED_AT, drifts_of
+from distcore_core.contracts import JSON, Batch, Split
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from distcore.workflow.session import Session
+    from distcore_data.artifact import Artifact
+    from distcore_data.cache import CacheReader
+    from distcore_data.features import Features
+
+IMPORTANCE_ROWS, IMPORTANCE_INPUTS = 1000, 40
+"""Test rows and inputs that importance is measured with; each input costs a pass over the rows."""
+
+REPEATED_VALUES = 1 << 22
+"""Of an output that is the same for every row, that lie in memory at once: 200,000 rows of 20,000
+classes would be 16 GB."""
+
+WORST = 10
+
+log = logging.getLogger("distcore")
+
+
+def of_test_split(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, test: JSON
+) -> JSON:
+    """The summary with what the test split shows. What cannot be found out is left out, and
+    told."""
+    for output, metrics in test.items():
+        for metric, value in metrics.items():
+            if value is None or isinstance(value, int | float):
+                summary["scores"].setdefault(output, {}).setdefault(metric, {})["test"] = value
+    for name, part in (
+        ("headline", _headline),
+        ("columns", _columns),
+        ("importance", _importance),
+        ("worst", _worst),
+    ):
+        try:
+            found = part(session, summary, reader, artifact)
+        except Exception as error:  # noqa: BLE001 - a page less must not cost a trained model
+            log.warning("The summary lacks its part %r: %s: %s", name, type(error).__name__, error)
+            continue
+        if found is not None:
+            summary[name] = found
+    return summary
+
+
+def _headline(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> JSON | None:
+    """The main metric beside that of a model that knows the target's distribution alone."""
+    from distcore_torch.training.scores import Scores
+
+    feature, metric = _main(summary, artifact)
+    alone = _alone(artifact, feature)
+    scores = Scores(alone, split="test")
+    constant = _constant(reader, alone)
+    at_once = max(1, REPEATED_VALUES // constant.size)
+    for batch in _targets(reader, alone, "test", at_once):
+        scores.update({feature: _repeated(constant, batch.rows)}, batch)
+    baseline = scores.compute().get(feature, {}).get(metric)
+    value = summary["scores"].get(feature, {}).get(metric, {}).get("test")
+    higher = _higher(artifact, feature, metric)
+    better = (
+        value is not None
+        and baseline is not None
+        and (value > baseline if higher else value < baseline)
+    )
+    return {
+        "target": feature,
+        "type": next(
+            each["type"] for each in artifact.manifest["features"] if each["name"] == feature
+        ),
+        "metric": metric,
+        "higher_is_better": higher,
+        "value": value,
+        "baseline": baseline,
+        "better": better if value is not None and baseline is not None else None,
+        "rows": {split: reader.rows(split) for split in ("train", "validation", "test")},
+    }
+
+
+def _main(summary: JSON, artifact: Artifact) -> tuple[str, str]:
+    """(output feature, metric) that picked the best round; the combined loss is that of the
+    first output."""
+    best, outputs = summary["best"], [each.name for each in artifact.features.outputs]
+    feature = best.get("feature")
+    return (feature, best["metric"]) if feature in outputs else (outputs[0], "loss")
+
+
+def _alone(artifact: Artifact, output: str) -> Features:
+    """The model's features, of whose outputs this one alone is read and scored."""
+    features = artifact.features
+    return replace(features, outputs=[each for each in features.outputs if each.name == output])
+
+
+def _higher(artifact: Artifact, feature: str, metric: str) -> bool:
+    if metric == "loss":
+        return False
+    found = next(each for each in artifact.features.outputs if each.name == feature)
+    return bool(
+        found.network().metrics(artifact.features.metadata[feature])[metric].higher_is_better
+    )
+
+
+def _constant(reader: CacheReader, features: Features) -> np.ndarray:
+    """The output that is best for every row alike: shares of the classes, or the mean of the
+    encoded values.
+
+    features: with one output."""
+    import numpy as np
+
+    (feature,) = features.outputs
+    shape = feature.output_shape(features.metadata[feature.name])
+    targets = np.concatenate(
+        [np.asarray(batch[feature.name]) for batch in _targets(reader, features, "train")]
+    )
+    if shape and targets.ndim == 1:
+        counts = np.bincount(targets[targets >= 0].astype(np.int64), minlength=shape[0])
+        return (counts / max(1, counts.sum())).astype(np.float32)
+    known = targets[targets >= 0] if targets.dtype.kind == "i" else targets[np.isfinite(targets)]
+    return np.float32(known.mean() if targets.ndim == 1 else targets.mean(0)) * np.ones(
+        shape, np.float32
+    )
+
+
+def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
+    import numpy as np
+
+    return np.broadcast_to(value, (rows, *value.shape)).copy()
+
+
+def _targets(
+    reader: CacheReader, features: Features, split: Split, at_once: int | None = None
+) -> Iterator[Batch]:
+    """The first rows of a split, without inputs. at_once: of a batch, at most; None: as they are
+    read."""
+    from distcore_torch import prediction
+    from distcore_torch.packing import pack
+
+    layout = prediction.layout_of(features, ("output",))
+    names = [*layout.slots, *layout.ragged]
+    last = min(LOOKED_AT, reader.rows(split))
+    rows = min(at_once or prediction.READ_ROWS, prediction.READ_ROWS)
+    for start in range(0, last, rows):
+        stop = min(start + rows, last)
+        yield pack(reader.read(split, start, stop, names), layout, start)
+
+
+def _importance(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> JSON | None:
+    """How much worse the main metric is if an input's values are dealt out anew among the rows."""
+    import numpy as np
+
+    from distcore_data.arrow import from_numpy
+    from distcore_torch import prediction
+    from distcore_torch.training.scores import Scores
+
+    rows = min(IMPORTANCE_ROWS, reader.rows("test"))
+    inputs = [each.name for each in artifact.features.inputs]
+    if rows < 2 or len(inputs) > IMPORTANCE_INPUTS:
+        return None
+    feature, metric = _main(summary, artifact)
+    alone = _alone(artifact, feature)
+    layout = prediction.layout_of(alone, ("input", "output"))
+    encoded = reader.read("test", 0, rows, [*layout.slots, *layout.ragged])
+
+    scores = Scores(alone, split="test")
+
+    def score(columns: pa.RecordBatch) -> float | None:
+        for batch, outputs in prediction.forward(artifact, columns, layout, 0, prediction.ROWS):
+            scores.update(outputs, batch)
+        return scores.compute().get(feature, {}).get(metric)
+
+    whole, sign = score(encoded), 1.0 if _higher(artifact, feature, metric) else -1.0
+    if whole is None:
+        return None
+    found = []
+    order = from_numpy(np.random.default_rng(session.config.random_seed).permutation(rows))
+    for name in inputs:
+        place = encoded.schema.get_field_index(name)
+        dealt = encoded.set_column(
+            place, encoded.schema.field(place), encoded.column(place).take(order)
+        )
+        value = score(dealt)
+        if value is not None:
+            found.append({"input": name, "worse_by": sign * (whole - value)})
+    return {
+        "metric": metric,
+        "rows": rows,
+        "inputs": sorted(found, key=lambda each: -each["worse_by"]),
+    }
+
+
+def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
+    """The test rows that the model is furthest from, of each output feature."""
+    from distcore_torch.prediction import split_batches
+
+    numbers = reader.row_numbers("test")
+    found: dict[str, list[JSON]] = {each.name: [] for each in artifact.features.outputs}
+    stretch = [(0, min(LOOKED_AT, reader.rows("test")))]
+    for batch, outputs in split_batches(artifact, reader, "test", stretches=stretch):
+        own, numbers = numbers[: batch.rows], numbers[batch.rows :]
+        for feature in artifact.features.outputs:
+            metadata = artifact.features.metadata[feature.name]
+            if feature.name in found:
+                some = _furthest(feature, metadata, batch, outputs, own)
+                if some is None:
+                    del found[feature.name]
+                    continue
+                worst = sorted([*found[feature.name], *some], key=lambda each: -each["error"])
+                found[feature.name] = worst[:WORST]
+    return {name: rows for name, rows in found.items() if rows} or None
+
+
+def _furthest(
+    feature: Any, metadata: JSON, batch: Batch, outputs: Mapping[str, Any], numbers: np.ndarray
+) -> list[JSON] | None:
+    """The rows of a batch that the model is furthest from, of those whose error is finite; None of
+    an output whose rows have no one error.
+
+    numbers: of its rows, int64 [n]."""
+    import numpy as np
+
+    labels, network = feature.labels(metadata), feature.network()
+    target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
+    if target.ndim != 1 or output.ndim > 2:
+        return None
+
+    def told_of(some: np.ndarray) -> list[Any]:
+        """What the model says, as people read it."""
+        found = network.predictions(some, metadata)
+        column: list[Any] = found.column(f"{feature.name}_predictions").to_pylist()
+        return column
+
+    if labels is None:
+        told = told_of(output)
+        if not (told and isinstance(told[0], int | float)):
+            return None
+        truth = told_of(target.astype(output.dtype))
+        errors = np.abs(np.asarray(told, float) - np.asarray(truth, float))
+    else:
+        codes = np.maximum(target.astype(np.int64), 0)
+        right = (
+            output[np.arange(len(output)), codes]
+            if output.ndim == 2
+            else np.where(codes == 1, output, 1 - output)
+        )
+        errors = np.where(target >= 0, 1.0 - right, 0.0)
+    places = np.argsort(-errors, kind="stable")[np.isinf(errors).sum() :][:WORST]
+    places = places[np.isfinite(errors[places])]
+    if labels is None:
+        said, true = ([each[place] for place in places] for each in (told, truth))
+    else:  # decoded for these alone: of many classes that is a column each
+        said = told_of(output[places])
+        true = [str(labels[code]) for code in codes[places]]
+    return [
+        {
+            "row": int(numbers[place]),
+            "truth": truth,
+            "predicted": predicted,
+            "error": float(errors[place]),
+        }
+        for place, truth, predicted in zip(places, true, said, strict=True)
+    ]
+
+
+def _columns(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> list[JSON]:
+    """Each column: its type, the share of missing or unknown values, and how far test rows lie
+    from training rows."""
+    features = artifact.features
+    types = {each["name"]: each["type"] for each in artifact.manifest["features"]}
+    columns = [*features.inputs, *features.outputs]
+    held = {each.name: features.columns[each.name] for each in columns}
+    drift = drifts_of(reader, [each.name for each in held.values() if each.width == 1])
+    return [
+        {
+            "name": each.name,
+            "role": "output" if each in tuple(features.outputs) else "input",
+            "type": types[each.name],
+            "missing": _missing(features.metadata[each.name]),
+            "drift": drift.get(held[each.name].name, {}),
+        }
+        for each in columns
+    ]
+
+
+def _missing(metadata: JSON) -> float | None:
+    """The share of values that are missing, or unknown to the vocabulary."""
+    counts = metadata.get("counts")
+    if isinstance(counts, Sequence) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
+        return float(counts[0]) / max(1, sum(counts))
+    if isinstance(metadata.get("count"), int) and isinstance(metadata.get("missing"), int):
+        return float(metadata["missing"]) / max(1, metadata["missing"] + metadata["count"])
+    return None
