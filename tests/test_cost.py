@@ -19,10 +19,11 @@ from tests.conftest import Place
 import distcore
 from distcore.cli.main import main
 from distcore.cli.plan_text import render
-from distcore.cost import calibrate
 from distcore.cost import constants as kept
-from distcore.cost.calibrate import config_of, fitted_rates
+from distcore.cost import whole_commands
+from distcore.cost.calibrate import fitted_rates
 from distcore.cost.constants import Constants, StepRates
+from distcore.cost.made_tables import config_of
 from distcore.cost.sample import distinct_among, sample_of, trial_of
 from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
 from distcore.workflow.run import train_job
@@ -168,8 +169,8 @@ def test_what_a_start_takes_is_the_least_of_two_times(
 ) -> None:
     """All were timed within some seconds, in which others might want the machine."""
     seconds = iter([9.0, 8.0, 9.0, 8.0, 9.0, 8.0, 0.5, 2.0, 8.5])
-    monkeypatch.setattr(calibrate, "_command", lambda words: (next(seconds), 1))
-    starts = calibrate.Starts(tmp_path)
+    monkeypatch.setattr(whole_commands, "command", lambda words: (next(seconds), 1))
+    starts = whole_commands.Starts(tmp_path)
     assert starts.seconds == {"preprocess": 8.0, "train": 8.0, "predict": 8.0}
     starts.again()
     assert starts.seconds == {"preprocess": 0.5, "train": 2.0, "predict": 8.0}

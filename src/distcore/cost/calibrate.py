@@ -7,22 +7,20 @@ others may use this machine meanwhile.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, rows_under_way
+from distcore.cost.constants import Constants, StepRates
+from distcore.cost.made_tables import categories, config_of, days, distinct_values, numbers, texts
+from distcore.cost.whole_commands import NUMBERS, ROWS, TINY, Starts
 from distcore_core.contracts import JSON
 from distcore_core.errors import DistcoreError
 from distcore_core.io.atomic import write_new_file
@@ -30,25 +28,15 @@ from distcore_data.memory import keep_freed_memory
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import processors
 
-ROWS = 200_000
-"""Of a table that is preprocessed."""
-
 TALL_ROWS = 4 * ROWS
 """Of the tables by which seconds of a value are measured: enough to keep every processor at work,
 and for what a table costs by itself to be little."""
 
-MANY_ROWS = 3 * ROWS
-"""Of the tables by which memory of distinct values and of texts is measured; with fewer, each seems
-to take more."""
-
-NUMBERS, CATEGORIES, DATES, WORDS = 8, 8, 4, 12
-"""Columns of such a table, and words of a text."""
+CATEGORIES, DATES = 8, 4
+"""Columns of such tables."""
 
 COLUMNS = 200
 """Of a table whose rows cost nothing beside its columns."""
-
-TINY = 200
-"""Rows of a table that costs nothing but the start."""
 
 FILES = 200
 """Of a folder of such tables."""
@@ -65,17 +53,6 @@ wanted them at the same time."""
 
 Say = Callable[[str], None]
 
-MEASURED = """
-import resource, subprocess, sys, time
-started = time.perf_counter()
-done = subprocess.run(sys.argv[1:], capture_output=True)
-wall, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-sys.stderr.buffer.write(done.stderr)
-print(wall, used.ru_utime + used.ru_stime, used.ru_maxrss)
-sys.exit(done.returncode)
-"""
-"""Runs a command, and says seconds, processor seconds and memory of it alone."""
-
 
 def measure(say: Say = lambda text: None) -> Constants:
     """Everything, in about a minute. say: is told what is measured next."""
@@ -88,7 +65,7 @@ def measure(say: Say = lambda text: None) -> Constants:
         steps, score = _steps(folder)
         saved = _saved_byte(folder)
         say("prediction")
-        predict = starts.predict_row(read, steps)
+        predict = starts.predict_row(read)
         say("messages between processes")
         from distcore_torch.training.link import measured
 
@@ -106,61 +83,6 @@ def measure(say: Say = lambda text: None) -> Constants:
         message=message,
         sent_byte=sent,
     )
-
-
-# ------------------------------------------------------------------ tables
-
-
-def _numbers(rows: int, columns: int, digits: int) -> pa.Table:
-    dice = np.random.default_rng(columns)
-    found = {f"x{i}": dice.standard_normal(rows).round(digits) for i in range(columns)}
-    return _with_target(found, rows)
-
-
-def _categories(rows: int, columns: int, values: int) -> pa.Table:
-    dice = np.random.default_rng(values)
-    found = {f"x{i}": dice.integers(0, values, rows).astype(str) for i in range(columns)}
-    return _with_target(found, rows)
-
-
-def _days(rows: int, columns: int) -> pa.Table:
-    dice, first = np.random.default_rng(columns), np.datetime64("2020-01-01", "D")
-    found = {f"x{i}": first + dice.integers(0, 1000, rows) for i in range(columns)}
-    return _with_target(found, rows)
-
-
-def _distinct(table: pa.Table) -> int:
-    """Values of all its categories."""
-    return sum(len(table[name].unique()) for name in table.column_names if name != "y")
-
-
-def _texts(rows: int) -> pa.Table:
-    dice = np.random.default_rng(rows)
-    words = pa.array([f"w{number}" for number in range(5000)])
-    chosen = words.take(pa.array(dice.integers(0, len(words), rows * WORDS)))
-    ends = pa.array(np.arange(0, rows * WORDS + 1, WORDS), pa.int32())
-    return _with_target({"x0": pc.binary_join(pa.ListArray.from_arrays(ends, chosen), " ")}, rows)
-
-
-def _with_target(columns: Mapping[str, Any], rows: int) -> pa.Table:
-    return pa.table({**columns, "y": np.arange(rows) % 2})
-
-
-def config_of(kind: str, columns: int, cache: Path, **changes: Any) -> JSON:
-    """A config whose inputs x0, x1, … are all of one type."""
-    by_kind: dict[str, JSON] = {
-        "number": {"preprocessing": {"normalization": "zscore"}},
-        "category": {"preprocessing": {"most_common": 1_000_000}},
-        "text": {"encoder": {"type": "embed"}},
-        "date": {},
-    }
-    options = by_kind[kind]
-    return {
-        "input_features": [{"name": f"x{i}", "type": kind, **options} for i in range(columns)],
-        "output_features": [{"name": "y", "type": "binary"}],
-        "trainer": {"epochs": 1, "batch_size": 1024},
-        "backend": {"type": "local", "cache_dir": str(cache)},
-    } | changes
 
 
 # ------------------------------------------------------------------ preprocessing
@@ -182,14 +104,14 @@ class _Run:
 def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
     """The constants of preprocessing, by name."""
     made = {
-        "nothing": _numbers(TINY, NUMBERS, 4),
-        "short": _numbers(TALL_ROWS, NUMBERS, 4),
-        "long": _numbers(TALL_ROWS, NUMBERS, 16),
-        "few": _categories(TALL_ROWS, CATEGORIES, 100),
-        "many": _categories(TALL_ROWS, 2, TALL_ROWS // 2),  # each value in two rows or three
-        "dates": _days(TALL_ROWS, DATES),
-        "text": _texts(ROWS // 4),
-        "columns": _numbers(TINY, COLUMNS, 4),
+        "nothing": numbers(TINY, NUMBERS, 4),
+        "short": numbers(TALL_ROWS, NUMBERS, 4),
+        "long": numbers(TALL_ROWS, NUMBERS, 16),
+        "few": categories(TALL_ROWS, CATEGORIES, 100),
+        "many": categories(TALL_ROWS, 2, TALL_ROWS // 2),  # each value in two rows or three
+        "dates": days(TALL_ROWS, DATES),
+        "text": texts(ROWS // 4),
+        "columns": numbers(TINY, COLUMNS, 4),
     }
     kinds = {"few": "category", "many": "category", "dates": "date", "text": "text"}
 
@@ -250,7 +172,7 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
             "csv": max(0.0, spent["text", "csv"] - byte * text) / text,
             "parquet": spent["text", "parquet"] / text,
         },
-        "distinct": extra / _distinct(made["many"]),
+        "distinct": extra / distinct_values(made["many"]),
         "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
         "file": of_files / (FILES * (NUMBERS + 1)),
         "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),
@@ -327,9 +249,9 @@ def _trials(folder: Path) -> Iterator[Any]:
 
     for kind, columns, values, combiner, rows in NETWORKS:
         table = (
-            _numbers(4096, columns, 4)
+            numbers(4096, columns, 4)
             if kind == "number"
-            else _categories(max(4096, values), columns, values)
+            else categories(max(4096, values), columns, values)
         )
         session = resolved_session(
             "plan", config_of(kind, columns, folder / "cache", combiner=combiner)
@@ -376,96 +298,3 @@ def _saved_byte(folder: Path) -> float:
         write_new_file(folder / f"{number}.safetensors", write)
         seconds.append(time.perf_counter() - started)
     return float(np.median(seconds)) / SAVED_BYTES
-
-
-# ------------------------------------------------------------------ whole commands
-
-
-class Starts:
-    """Commands that have almost nothing to do, each as a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        import yaml
-
-        self.folder = folder
-        self._timed_words: dict[str, Sequence[str]] = {}
-        self.seconds: dict[str, float] = {}
-        self.memory: dict[str, float] = {}
-        self.predicted = 0.0
-        self._config = folder / "tiny.yaml"
-        self._config.write_text(yaml.safe_dump(config_of("number", 2, folder / "tiny")))
-        data = folder / "tiny.csv"
-        pacsv.write_csv(_numbers(TINY, 2, 4), str(data))
-        run = ["--config", str(self._config), "--dataset", str(data)]
-        self._timed("preprocess", ["preprocess", *run])
-        self._timed("train", ["train", *run, "-od", str(folder / "runs")])
-        model = str(folder / "runs" / "experiment_run")
-        self.model = model
-        predict = ["predict", "-m", model, "--dataset", str(data), "-od", str(folder / "predicted")]
-        self._timed("predict", [*predict, "--overwrite"])
-
-    def _timed(self, name: str, words: Sequence[str]) -> None:
-        (seconds, memory), (again, _) = _command(words), _command(words)
-        self._timed_words[name] = words
-        self.seconds[name], self.memory[name] = min(seconds, again), memory
-
-    def again(self) -> None:
-        """Time them once more, a minute later: whoever slowed them down may have gone."""
-        for name, words in self._timed_words.items():
-            seconds, _ = _command(words)
-            self.seconds[name] = min(self.seconds[name], seconds)
-
-    def held(self) -> dict[str, float]:
-        """Bytes of memory that preprocessing takes beyond nothing, see `Constants`."""
-        wide, texts = _numbers(ROWS, 5 * NUMBERS, 4), _texts(MANY_ROWS)
-        few, many = (_categories(MANY_ROWS, 2, values) for values in (100, MANY_ROWS))
-        distinct = self._more("category", many) - self._more("category", few)
-        byte = self._more("number", wide) / (8 * wide.num_columns * ROWS)
-        rows = min(MANY_ROWS, rows_under_way())
-        of_text = pc.sum(pc.binary_length(texts["x0"])).as_py() * rows / MANY_ROWS
-        return {
-            "byte": byte,
-            "distinct": max(0.0, distinct) / (_distinct(many) - _distinct(few)),
-            "text": max(0.0, self._more("text", texts) - byte * 8 * rows) / of_text,
-        }
-
-    def _more(self, kind: str, table: pa.Table) -> float:
-        import yaml
-
-        config, path = self.folder / f"held_{kind}.yaml", self.folder / f"held_{kind}.parquet"
-        pq.write_table(table, str(path))
-        cache = self.folder / f"held_{kind}"
-        config.write_text(yaml.safe_dump(config_of(kind, table.num_columns - 1, cache)))
-        _, memory = _command(["preprocess", "--config", str(config), "--dataset", str(path)])
-        return max(0.0, memory - self.memory["preprocess"])
-
-    def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
-        """Processor seconds of decoding and writing a row, beyond reading and encoding it. Sees
-        what memory it takes."""
-        seconds, memory = {}, {}
-        for rows in (3 * ROWS, ROWS):
-            data = self.folder / f"predict_{rows}.parquet"
-            pq.write_table(_numbers(rows, 2, 4), str(data))
-            words = ["predict", "-m", self.model, "--dataset", str(data), "--overwrite"]
-            where = ["-od", str(self.folder / "predicted")]
-            found = [_command([*words, *where]) for _ in range(2)]
-            seconds[rows] = min(spent for spent, _ in found)
-            memory[rows] = min(most for _, most in found)
-        # Rows under way and the row group of these three columns, `plan` counts by themselves.
-        counted = 8 * 3 * ROWS * (read["held"]["byte"] + 1)
-        more = memory[ROWS] - self.memory["predict"] - counted
-        self.predicted = max(0.0, more / min(ROWS, PREDICTED_AT_ONCE))
-        reading = 2 * read["parquet_value"]["number"]
-        return max(0.0, (seconds[3 * ROWS] - seconds[ROWS]) / (2 * ROWS) - reading)
-
-
-def _command(words: Sequence[str]) -> tuple[float, int]:
-    """(seconds, bytes of memory at the peak) of a command of ours: the processor's seconds, if they
-    are fewer than the clock's. Raises DistcoreError if it fails."""
-    line = [sys.executable, "-c", MEASURED, sys.executable, "-m", "distcore.cli.main", *words]
-    done = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ), check=False)
-    if done.returncode:
-        said = done.stderr.strip()
-        raise DistcoreError(f"`distcore {words[0]}` failed while calibrating: {said}")
-    wall, processor, memory = map(float, done.stdout.split())
-    return min(wall, processor), int(memory) * (1 if sys.platform == "darwin" else 1024)
