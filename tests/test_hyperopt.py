@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import distcore
-from distcore.search.driver import _raise_without_scores
-from distcore.search.outcome import SearchOutcome
+from distcore.search.outcome import SearchOutcome, raise_without_scores
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.io.atomic import remove_directory
@@ -353,7 +352,7 @@ def test_a_search_without_a_score_tells_failed_trials_from_stopped_ones(tmp_path
     ]
     said = "has a score: 1 failed, the first with: Diverged: The loss is NaN. Each other one was"
     with pytest.raises(TrainingError, match=said):
-        _raise_without_scores(SearchOutcome(tmp_path, trials, None))
+        raise_without_scores(SearchOutcome(tmp_path, trials, None))
 
 
 @pytest.mark.parametrize(

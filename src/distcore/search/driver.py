@@ -1,34 +1,24 @@
-"""A search under way: what is refused beforehand, the job that an executor is given, and who is
-told of each trial."""
+"""A search under way: what is refused beforehand, and who is told of each trial."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import RunConfig
-from distcore.config.mistakes import validated
 from distcore.search.checks import check_objective, check_split, tell_what_is_kept
 from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
-from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
+from distcore.search.job import asked_for, executor_of, job_of, workers_of
+from distcore.search.outcome import SearchOutcome, collect, conclude, in_words, raise_without_scores
 from distcore.search.section import Section, check_candidates
-from distcore.search.trial import TrialWork, run_trial
+from distcore.search.trial import TrialWork
 from distcore.workflow import results
 from distcore.workflow.prepare import check_predictions, data_options, key_of_these, prepare
-from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
-from distcore_core.errors import (
-    ConfigError,
-    DistcoreError,
-    PluginNotFound,
-    Stopped,
-    TrainingError,
-    UserError,
-)
-from distcore_core.registry.index import DEFAULTS
+from distcore_core.contracts import JSON, TRAINER, SearchJob
+from distcore_core.errors import ConfigError, DistcoreError, Stopped, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
@@ -36,21 +26,11 @@ from distcore_data.features import Features
 from distcore_data.seals import read_sealed
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, begin_again, read_record
-from distcore_search.variants import variants
 from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
-    from distcore_core.contracts import Backend, Executor, Trainer
     from distcore_data.cache import Cache
-    from distcore_search.options import ExecutorOptions
-
-SAMPLES = 10
-"""Trials if neither `num_samples` nor a grid says how many; Ludwig's."""
-
-MOST_TRIALS = 1_000_000
-"""Whose values are made before the first begins: a grid of a few parameters too many would take
-all memory."""
 
 log = logging.getLogger("distcore")
 
@@ -115,7 +95,7 @@ class Search:
             backend=session.backend_name,  # a trial's process may detect another one
             skip=frozenset(self.skip),
         )
-        job = self._job(work, resume)
+        job = job_of(section, self.options, session, work, resume)
         planned = self.executor.plan(job, session.backend)
         self._take_first()
         mine = self._described()
@@ -152,81 +132,6 @@ class Search:
             self.executor.name,
         )
         return self._run_trials(job, work, shown)
-
-    def _job(self, work: TrialWork, resume: bool) -> SearchJob:
-        section, seed = self.section, self.session.config.random_seed
-        axes = {name: space.axis() for name, space in section.spaces.items()}
-        grid = any(axis.grid for axis in axes.values())
-        samples = self.options.num_samples or (1 if grid else SAMPLES)
-        algorithm = section.options.search_alg
-        chosen = (
-            algorithm.model_dump(exclude={"points_to_evaluate"}) if algorithm is not None else {}
-        )
-        if not chosen and grid:
-            chosen = {"type": "variant_generator"}
-        if chosen.get("type") == "optuna" and grid:
-            message = (
-                "optuna chooses the values itself; use choice instead of grid_search, or "
-                "variant_generator"
-            )
-            raise section.refuse(("search_alg", "type"), message)
-        points = self._points()
-        known = None
-        if chosen.get("type") in ("variant_generator", "random"):
-            stated = chosen.get("random_state")
-            constant = bool(chosen.get("constant_grid_search"))
-            trials = samples * math.prod(int(axis.high) + 1 for axis in axes.values() if axis.grid)
-            if trials > MOST_TRIALS:
-                message = (
-                    f"make {trials:,} trials, and {MOST_TRIALS:,} are the most: give fewer values, "
-                    "or `choice` instead of `grid_search` and num_samples"
-                )
-                raise section.refuse(("parameters",), message)
-            known = variants(axes, samples, seed if stated is None else stated, points, constant)
-        workers, resources, use_gpu = workers_of(self.session)
-        return SearchJob(
-            function=run_trial,
-            work=work,
-            axes=axes,
-            variants=known,
-            trials=len(known) if known is not None else samples,
-            goal=self.objective.goal,
-            directory=work.directory,
-            algorithm=chosen,
-            points=points,
-            seed=chosen["seed"] if chosen.get("seed") is not None else seed,
-            workers=workers,
-            resources_per_worker=resources,
-            use_gpu=use_gpu,
-            resume=resume,
-        )
-
-    def _points(self) -> tuple[Mapping[str, Any], ...]:
-        """`points_to_evaluate` as raw values."""
-        algorithm, spaces = self.section.options.search_alg, self.section.spaces
-        points: list[Mapping[str, Any]] = []
-        for index, point in enumerate(
-            (algorithm.points_to_evaluate or []) if algorithm is not None else []
-        ):
-            raw = {}
-            for name, value in point.items():
-                path = ("search_alg", "points_to_evaluate", index, name)
-                if name not in spaces:
-                    raise self.section.refuse(
-                        path, f"is not searched; there are {', '.join(spaces)}"
-                    )
-                try:
-                    raw[name] = spaces[name].raw(value)
-                except ValueError as error:
-                    raise self.section.refuse(path, str(error)) from error
-                tried = spaces[name].value(raw[name])
-                if tried != value and not math.isclose(
-                    tried, value, rel_tol=1e-6, abs_tol=1e-12
-                ):  # a normal's quantile has not every bit of it
-                    message = f"is none of its values; the nearest is {tried!r}, not {value!r}"
-                    raise self.section.refuse(path, message)
-            points.append(raw)
-        return tuple(points)
 
     def _take_first(self) -> None:
         """Have the session go by the first of the configs that could be tried."""
@@ -294,7 +199,7 @@ class Search:
             and work.cache is not None
         ):
             results.remove_cache(work.cache)
-        _raise_without_scores(outcome)
+        raise_without_scores(outcome)
         return outcome
 
     def _told(self, work: TrialWork) -> Callable[[str], None]:
@@ -328,42 +233,6 @@ class Search:
         return told
 
 
-def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorOptions]:
-    """The executor that the section names, else the one that is called like the backend, else
-    the local one."""
-    reference = section.options.executor
-    named, plugins = reference.type, session.plugins
-    name = named or session.backend_name
-    if named is None and name not in plugins.names("executors"):
-        name = DEFAULTS["executors"]
-    try:
-        plugins.find("executors", name)
-    except PluginNotFound as error:
-        other = (
-            " Or write hyperopt.executor.type: local, which runs the trials on this machine."
-            if named
-            else ""
-        )
-        raise section.refuse(("executor", "type"), f"{error}{other}") from error
-    given = reference.model_extra or {}
-    model: Any = plugins.options_model("executors", name, given=given)
-    options, problems = validated(model, given)
-    if problems or options is None:
-        issues = [section.issue(("executor", *path), message) for path, message in problems]
-        raise ConfigError(issues, section.source)
-    return plugins.make(EXECUTOR, name, options), options
-
-
-def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
-    """How many processes a trial's trainer starts, and what each asks for."""
-    return asked_for(session.make(TRAINER), session.backend)
-
-
-def asked_for(trainer: Trainer, backend: Backend) -> tuple[int, Mapping[str, float], bool]:
-    """As `workers_of`."""
-    return trainer.workers(backend), trainer.resources_per_worker, trainer.uses_gpu(backend)
-
-
 def without_credentials(values: Mapping[str, Any]) -> JSON:
     """A config as it was written, but for what no file may hold."""
     backend = values.get("backend")
@@ -381,23 +250,3 @@ def data_part(config: RunConfig, plugins: Plugins) -> JSON:
     features = [{**each, "options": data_options(each["options"])} for each in specifications]
     preprocessing = config.preprocessing.model_dump(mode="json")
     return {"features": features, "preprocessing": preprocessing, "random_seed": config.random_seed}
-
-
-def _raise_without_scores(outcome: SearchOutcome) -> None:
-    failed = [each for each in outcome.trials if each["state"] == "failed"]
-    if failed and len(failed) == len(outcome.trials):
-        advice = "correct the config, and begin a new search"
-        if any(each.get("by_the_system") for each in failed):
-            advice = f"mend that, and go on with --model_resume_path {outcome.directory}"
-        raise TrainingError(
-            f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
-            f"See {outcome.directory}; {advice}."
-        )
-    if all(each.get("score") is None for each in outcome.trials):
-        others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""
-        which = "Each other one" if failed else "each"
-        raise TrainingError(
-            f"No trial of {outcome.directory} has a score: {others}{which} was stopped before it "
-            "had one. Give the search more time, as hyperopt.executor.time_budget_s, and begin a "
-            "new one."
-        )

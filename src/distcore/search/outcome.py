@@ -172,3 +172,24 @@ def _row(record: JSON, names: Sequence[str]) -> tuple[str, ...]:
         "–" if seconds is None else f"{seconds:.1f}",
         *(shown(record["parameters"].get(name, "–")) for name in names),
     )
+
+
+def raise_without_scores(outcome: SearchOutcome) -> None:
+    """Raise TrainingError if no trial has a score: why, and what to do."""
+    failed = [each for each in outcome.trials if each["state"] == "failed"]
+    if failed and len(failed) == len(outcome.trials):
+        advice = "correct the config, and begin a new search"
+        if any(each.get("by_the_system") for each in failed):
+            advice = f"mend that, and go on with --model_resume_path {outcome.directory}"
+        raise TrainingError(
+            f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
+            f"See {outcome.directory}; {advice}."
+        )
+    if all(each.get("score") is None for each in outcome.trials):
+        others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""
+        which = "Each other one" if failed else "each"
+        raise TrainingError(
+            f"No trial of {outcome.directory} has a score: {others}{which} was stopped before it "
+            "had one. Give the search more time, as hyperopt.executor.time_budget_s, and begin a "
+            "new one."
+        )
