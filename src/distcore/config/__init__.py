@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.config.run_config import (
     DEFAULT_SEED,
-    JSON,
     SEED,
     BackendConfig,
     FeatureConfig,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SEED",
-    "JSON",
     "BackendConfig",
     "FeatureConfig",
     "Ref",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-JSON = dict[str, Any]
+from distcore_core.contracts import JSON
 
 INTRODUCTION = """\
 # Config reference

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from distcore.config.mistakes import validated
-from distcore.config.run_config import BACKEND_OPTIONS, JSON, FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import BACKEND_OPTIONS, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, unknown_option
-from distcore_core.contracts import SECTION
+from distcore_core.contracts import JSON, SECTION
 from distcore_core.errors import ConfigIssue, PluginNotFound
 
 if TYPE_CHECKING:

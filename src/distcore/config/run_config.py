@@ -14,12 +14,10 @@ from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.index import DEFAULTS
 
 if TYPE_CHECKING:
-    from distcore_core.contracts import Role
+    from distcore_core.contracts import JSON, Role
     from distcore_data.preprocess_options import Preprocessing
     from distcore_data.stores import Credentials
     from distcore_torch.train_options import TrainerOptions
-
-JSON = dict[str, Any]
 
 DEFAULT_SEED = 42
 """Ludwig's."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore.config import DEFAULT_SEED
-from distcore_core.contracts import ROLES, SECTION
+from distcore_core.contracts import JSON, ROLES, SECTION
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import DEFAULTS, all_offers
 from distcore_core.registry.manifest import Stated, stated
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from distcore_core.registry.manager import Plugins
-
-JSON = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KINDS = (

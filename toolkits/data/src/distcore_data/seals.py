@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore_core.contracts.values import JSON
-from distcore_core.errors import DistcoreError, UserError
+from distcore_core.errors import UserError
 from distcore_data.json_text import MOST_DEPTH, PLAIN, TOO_DEEP, in_line, indented
 
 log = logging.getLogger("distcore")
@@ -139,31 +139,23 @@ def unsealed(content: bytes, *, most_bytes: int = MOST_BYTES) -> JSON:
     return document
 
 
-def read_sealed(
-    path: Path,
-    advice: str,
-    kind: type[DistcoreError] = UserError,
-    *,
-    most_bytes: int = MOST_BYTES,
-) -> JSON:
+def read_sealed(path: Path, advice: str) -> JSON:
     """The document of a sealed file.
 
     Args:
         path: The file.
         advice: What to do if it is damaged: the end of the error's message.
-        kind: The error's class.
-        most_bytes: More are refused before they are read.
 
     Raises:
         FileNotFoundError: There is none.
-        kind: It was changed after it was written, or cannot be read.
+        UserError: It was changed after it was written, or cannot be read.
     """
     try:
-        return unsealed(read_bounded(path, most_bytes), most_bytes=most_bytes)
+        return unsealed(read_bounded(path))
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise kind(damaged(path, error, advice)) from None
+        raise UserError(damaged(path, error, advice)) from None
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, pipe: bool = False) -> bytes:

@@ -23,7 +23,7 @@ from distcore_core.io.atomic import move_file, remove_directory
 from distcore_core.io.digest import Digest, HashingFile
 from distcore_core.io.temporaries import building_name
 from distcore_data.cache import Cache, remove
-from distcore_data.cache.builder import CacheBuilder
+from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.files import DAMAGED, CacheFiles, noted_damage
 from distcore_data.cache.manifest import REBUILD, FileEntry, Manifest
 from distcore_data.cache.opening import files_of, with_metadata
@@ -43,7 +43,6 @@ CHECKED_BYTES = 1 << 30
 second. Of others sizes are looked at, and what readers found damaged."""
 
 WHAT = "the cache's repair"
-ADVICE = "choose another folder with backend.cache_dir"
 log = logging.getLogger("distcore")
 
 Make = Callable[[CacheBuilder, Manifest, Collection[int]], None]
