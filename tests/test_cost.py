@@ -267,7 +267,7 @@ def test_memory_of_row_groups(
     config, path = data.config(str(tmp_path / "cache")), tmp_path / "table.parquet"
 
     def planned(rows: int, partition: int) -> tuple[dict[str, int], float]:
-        monkeypatch.setattr(estimate, "PARTITION", partition)
+        monkeypatch.setattr(estimate, "TARGET_BYTES", partition)
         pq.write_table(data.table(6000), str(path), row_group_size=rows)
         found = distcore.plan(config, str(path))
         return found["dataset"]["row_group"], found["cost"]["stages"][0]["memory_bytes"]

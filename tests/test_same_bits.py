@@ -155,10 +155,10 @@ def test_a_cache_is_the_same_from_every_frame(tmp_path, rows, expected, name):
 def test_a_cache_is_the_same_from_any_partitions_and_threads(
     tmp_path, rows, expected, monkeypatch, parallelism, size
 ):
-    from distcore_local import processor
+    from distcore_data.sources import tiles
 
-    monkeypatch.setattr(processor, "TARGET_BYTES", size)
-    monkeypatch.setattr(processor, "SMALLEST_BYTES", size)
+    monkeypatch.setattr(tiles, "TARGET_BYTES", size)
+    monkeypatch.setattr(tiles, "SMALLEST_BYTES", size)
     pacsv.write_csv(rows, tmp_path / "data.csv")
     cache = distcore.preprocess(
         config_in(tmp_path / "cache", parallelism), dataset=tmp_path / "data.csv"
@@ -175,12 +175,11 @@ def test_a_cache_is_the_same_with_and_without_the_compiled_reader(
     tmp_path, rows, monkeypatch, threads
 ):
     """On text that is plain, and that two partitions make odd, against Parquet."""
-    from distcore_data.sources import plaintext, ranges
-    from distcore_local import processor
+    from distcore_data.sources import plaintext, ranges, tiles
 
     monkeypatch.setattr(ranges, "STRIPE", 1 << 13)
-    monkeypatch.setattr(processor, "TARGET_BYTES", 1 << 14)
-    monkeypatch.setattr(processor, "SMALLEST_BYTES", 1 << 14)
+    monkeypatch.setattr(tiles, "TARGET_BYTES", 1 << 14)
+    monkeypatch.setattr(tiles, "SMALLEST_BYTES", 1 << 14)
     found = rows.select(PLAIN)
     pq.write_table(found, tmp_path / "data.parquet")
     lines = found.to_pandas(integer_object_nulls=True).to_csv(index=False).splitlines(keepends=True)

@@ -11,6 +11,7 @@ from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
 from distcore_data.sources.names import STANDARD_INPUT
+from distcore_data.sources.tiles import TARGET_BYTES
 from distcore_data.threads import processors
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 TEXTS = ("text", "set", "sequence", "bag")
 """Types whose values cost by their bytes."""
-
-PARTITION = 16 << 20
-"""Bytes of a partition, at most, as processors ask for them."""
 
 ROW_GROUP = 128 << 20
 """Bytes of a row group of Parquet, decoded, at most as writers make them."""
@@ -165,8 +163,8 @@ def _packed(dataset: JSON, rows: float) -> float:
     group = dataset["row_group"]
     if group is None:
         return 0.0
-    if group["bytes"] < PARTITION:
-        return float(min(dataset["bytes"], processors() * PARTITION))
+    if group["bytes"] < TARGET_BYTES:
+        return float(min(dataset["bytes"], processors() * TARGET_BYTES))
     return float(group["read_whole"] * max(0.0, 1 - rows / group["rows"]))
 
 

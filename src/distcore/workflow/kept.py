@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from distcore_core.errors import DataError, UserError
 from distcore_data.printable import printable
+from distcore_data.sources.tiles import TARGET_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ class Kept:
     def _rows(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for partition in self._source.partitions(16 << 20):
+        for partition in self._source.partitions(TARGET_BYTES):
             batch = partition.read()
             columns = [
                 _of_type(batch.column(batch.schema.get_field_index(field.name)), field)

@@ -20,12 +20,10 @@ from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_dask.engines import Engine, Graph, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_data import cluster_tasks as tasks
+from distcore_data.cluster_tasks import FAN_IN
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-FAN_IN = 8
-"""Statistics that one task merges."""
 
 
 class DaskProcessor:

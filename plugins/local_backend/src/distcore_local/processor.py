@@ -23,20 +23,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
-from distcore_data.sources.tiles import tiles_of
+from distcore_data.sources.tiles import cut_evenly, tiles_of
 from distcore_data.threads import processors, run_all, sharing
 from distcore_local.options import ProcessorOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-TARGET_BYTES = 16 << 20
-"""Bytes of a tile at most: calls for each column of it cost nothing, and one a thread is in
-memory."""
-
-SMALLEST_BYTES = 1 << 20
-SHARE = 4
-"""Tiles that each thread should get at least."""
 
 
 class LocalProcessor:
@@ -52,12 +44,11 @@ class LocalProcessor:
         """Cut the source into tiles. scratch: folder for the rows that are kept (default: the
         system's)."""
         self.close()
-        self._tiles = tiles_of(source, TARGET_BYTES)
-        found = sum(map(len, self._tiles))
-        # As many for each thread, so that they end at about the same time.
-        wanted = max(SHARE * self.threads, -(-found // self.threads) * self.threads)
-        if 0 < found < wanted:
-            self._tiles = tiles_of(source, max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
+        self._tiles = cut_evenly(
+            lambda size: tiles_of(source, size),
+            self.threads,
+            count=lambda tiles: sum(map(len, tiles)),
+        )
         self._folder = Path(tempfile.mkdtemp(prefix="rows-", dir=scratch))
         return len(self._tiles)
 

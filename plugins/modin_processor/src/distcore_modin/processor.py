@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_data import cluster_tasks as tasks
+from distcore_data.cluster_tasks import FAN_IN
 from distcore_modin import blocks
 from distcore_modin.engine import ModinEngine
 from distcore_modin.options import ModinOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-FAN_IN = 8
-"""Statistics that one task merges."""
 
 
 class ModinProcessor:

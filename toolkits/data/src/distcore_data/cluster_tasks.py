@@ -27,17 +27,13 @@ from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_core.errors import CacheError, DistcoreError
 from distcore_data.blame import blame
 from distcore_data.os_errors import note_whom
+from distcore_data.sources.tiles import cut_evenly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TARGET_BYTES = 16 << 20
-"""Bytes of a partition at most: a task of it takes some tenths of a second, and one for each CPU
-is in memory."""
-
-SMALLEST_BYTES = 1 << 20
-SHARE = 4
-"""Partitions that each CPU should get at least."""
+FAN_IN = 8
+"""Statistics that one task merges."""
 
 
 # ------------------------------------------------------------------ values
@@ -77,16 +73,8 @@ class Slice:
 
 
 def cut_source(source: Source, cpus: int, parallelism: int | None = None) -> Sequence[Partition]:
-    """Partitions of TARGET_BYTES at most, and as many as `parallelism` (default: SHARE for each
-    CPU) if there is data enough for that."""
-    partitions = source.partitions(TARGET_BYTES)
-    found, wanted = (
-        len(partitions),
-        parallelism or max(SHARE * cpus, -(-len(partitions) // cpus) * cpus),
-    )
-    if 0 < found < wanted:
-        partitions = source.partitions(max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
-    return partitions
+    """Partitions as `cut_evenly` says, as many as `parallelism` if there is data enough."""
+    return cut_evenly(source.partitions, cpus, parallelism)
 
 
 def slices(plan: ShardPlan, starts: Sequence[int]) -> list[Slice]:

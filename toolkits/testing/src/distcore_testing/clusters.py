@@ -138,8 +138,8 @@ class ClusterProcessorSuite(ProcessorSuite):
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a file of a few thousand rows into many partitions and several shards."""
-    monkeypatch.setattr("distcore_data.cluster_tasks.TARGET_BYTES", PARTITION_BYTES)
-    monkeypatch.setattr("distcore_data.cluster_tasks.SMALLEST_BYTES", PARTITION_BYTES // 8)
+    monkeypatch.setattr("distcore_data.sources.tiles.TARGET_BYTES", PARTITION_BYTES)
+    monkeypatch.setattr("distcore_data.sources.tiles.SMALLEST_BYTES", PARTITION_BYTES // 8)
     monkeypatch.setattr("distcore_data.encoding.fit.SHARD_ROWS", SHARD_ROWS)
     monkeypatch.setattr("distcore_data.cache.builder.SHARD_ROWS", SHARD_ROWS)
 
