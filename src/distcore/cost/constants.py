@@ -16,6 +16,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.cache.manifest import SHARD_ROWS
+from distcore_data.home import cache_home
 from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
@@ -105,8 +106,7 @@ class Constants:
 
 def path() -> Path:
     """Where they are kept: in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home, "distcore", NAME)
+    return Path(cache_home(), "distcore", NAME)
 
 
 def machine() -> JSON:

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from distcore_core.errors import DistcoreError, UserError
+from distcore_data.home import cache_home
 from distcore_data.temporaries import temporary_folder
 from distcore_horovod.diagnose import Unusable, ask
 from distcore_horovod.installed import torch_version
@@ -115,7 +116,7 @@ def wheel_key(tools: Tools) -> str:
 
 def default_cache() -> Path:
     """Where wheels are kept: ~/.cache/distcore-horovod (XDG_CACHE_HOME counts)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distcore-horovod"
+    return Path(cache_home(), "distcore-horovod")
 
 
 def cached_wheel(tools: Tools, cache: Path) -> Path | None:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
+from distcore_data.home import cache_home
 from distcore_data.roles import OWN
 from distcore_data.sources.formats import Placed
 from distcore_data.sources.names import name_of
+from distcore_data.sources.tiles import TARGET_BYTES
 from distcore_data.temporaries import is_temporary, temporary_folder
 
 if TYPE_CHECKING:
@@ -160,8 +162,7 @@ class Data:
             while any(mark in path.name for mark in "*?["):
                 path = path.parent
             return str(path.parent / CACHE_FOLDER)
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        return os.path.join(home, "distcore")
+        return os.path.join(cache_home(), "distcore")
 
     def names(self) -> dict[str, str]:
         """How each dataset is called in description.json: its path, or the type of the frame."""
@@ -207,7 +208,7 @@ def _placed(error: BadRow, sources: Sequence[Source], names: str) -> str:
 def _place_of(row: int, sources: Sequence[Source]) -> str | None:
     """File and line of a row, which is counted over all sources; None if a source cannot tell."""
     for source in sources:
-        for partition in source.partitions(16 << 20):
+        for partition in source.partitions(TARGET_BYTES):
             if not isinstance(partition, Placed):
                 return None
             rows = partition.read().num_rows
