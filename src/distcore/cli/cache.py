@@ -74,13 +74,13 @@ class CacheCommand:
         return {"list": show, "verify": verify, "prune": prune}[arguments.action](arguments)
 
 
-def _verify(parser: ArgumentParser) -> None:
+def _keys(parser: ArgumentParser) -> None:
     parser.add_argument(
         "keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all"
     )
 
 
-def _prune(parser: ArgumentParser) -> None:
+def _rules(parser: ArgumentParser) -> None:
     rules = parser.add_argument_group("what goes, of what no run uses")
     flags.flag(
         rules,
@@ -105,11 +105,11 @@ ACTIONS = [
         "show the caches: key, state, format, rows, size, age, who uses them",
         lambda parser: None,
     ),
-    ("verify", "read every byte and compare sha256; exit code 1 if a file is damaged", _verify),
+    ("verify", "read every byte and compare sha256; exit code 1 if a file is damaged", _keys),
     (
         "prune",
         "remove what killed builders left, and the caches that a rule lets go; never one in use",
-        _prune,
+        _rules,
     ),
 ]
 
