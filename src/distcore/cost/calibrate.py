@@ -1,8 +1,8 @@
 """Measure the constants of this machine: tables of one kind of column are preprocessed, networks of
 several shapes are stepped, and two processes send each other numbers.
 
-Preprocessing is measured in processor time, and steps by the least time that one took, because
-others may use this machine meanwhile.
+Preprocessing is measured in processor time, because others may use this machine meanwhile; of steps
+it is the median, which a training of many pays.
 """
 
 from __future__ import annotations
