@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import DataError, UserError
-from distcore_data.encoding import ranked_splits
+from distcore_data.encoding import datetime_split
+from distcore_data.encoding.datetime_split import times_of
 from distcore_data.encoding.hashing import chosen, key_of, row_hashes
-from distcore_data.encoding.ranked_splits import GROUP, spread, times_of
 from distcore_data.encoding.splits import GivenSplitter, fixed_value, ludwig_hash, make_splitter
 from distcore_data.encoding.splitter import Rows, Splitter, coded
+from distcore_data.encoding.stratified_split import GROUP, spread
 
 
 def assigned(splitter: Splitter, values, cuts=(), kept=None):
@@ -216,7 +217,7 @@ def test_the_usual_forms_are_read_as_all_others_are(texts, as_codes):
     values = pa.array(texts, pa.utf8())
     found = times_of(values.dictionary_encode() if as_codes else values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranked_splits, "_are_plain", lambda texts: np.zeros(len(texts), bool))
+        patch.setattr(datetime_split, "_are_plain", lambda texts: np.zeros(len(texts), bool))
         assert found.equals(times_of(values))
 
 

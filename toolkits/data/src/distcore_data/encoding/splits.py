@@ -28,9 +28,10 @@ from distcore_core.contracts import SPLITS, Split
 from distcore_core.errors import UserError
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.blame import BadRow
+from distcore_data.encoding.datetime_split import DatetimeSplitter
 from distcore_data.encoding.hashing import key_of, row_hashes, threshold
-from distcore_data.encoding.ranked_splits import DatetimeSplitter, StratifySplitter
 from distcore_data.encoding.splitter import PROBABILITIES, Rows, Splitter, coded
+from distcore_data.encoding.stratified_split import StratifySplitter
 from distcore_data.roles import SPLITTER
 
 if TYPE_CHECKING:
