@@ -50,7 +50,8 @@ class Json(NamedTuple):
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
         from distcore_data.sources.datafile import DataFile, watched
         from distcore_data.sources.held import HeldSource
-        from distcore_data.sources.jsonlines import JsonSource, document_columns, is_document
+        from distcore_data.sources.json_document import document_columns, is_document
+        from distcore_data.sources.jsonlines import JsonSource
         from distcore_data.sources.memory import as_table
         from distcore_data.sources.unpacking import unpacked
 

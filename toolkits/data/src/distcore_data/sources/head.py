@@ -85,7 +85,8 @@ def json_head(
 ) -> pa.Table:
     """The first rows of JSON lines, or of a document if the file may be one; at most `limit`
     bytes of lines. A column of several types, which need not be wanted, has the type SEVERAL."""
-    from distcore_data.sources.jsonlines import document_columns, is_document, parse, text_start
+    from distcore_data.sources.json_document import document_columns, is_document
+    from distcore_data.sources.jsonlines import parse, text_start
 
     text = unpacked(path, shown, place)
     if may_be_document and is_document(text):
