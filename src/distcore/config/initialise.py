@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
-from distcore.config.read_features import COMBINED, Role
+from distcore.config.read_features import Role
 from distcore.config.yaml_nodes import VARIABLE
+from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import DataError
 from distcore_data.printable import printable
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions

@@ -23,6 +23,7 @@ from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.issues import unknown_option
 from distcore_core.contracts import JSON, SECTION
+from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
@@ -172,10 +173,10 @@ class Reader(DocumentUnderWay):
     ) -> None:
         chosen, path = trainer.validation_field, ("trainer", "validation_field")
         names = [each.name for each in outputs]
-        if chosen not in (None, "combined", *names) and names:
+        if chosen not in (None, COMBINED, *names) and names:
             known = ", ".join(map(printable, names))
             self.wrong(path, f"{chosen!r} is no output feature; there are: {known}, or combined")
-        if chosen == "combined" and trainer.validation_metric not in (None, "loss"):
+        if chosen == COMBINED and trainer.validation_metric not in (None, "loss"):
             self.wrong(
                 ("trainer", "validation_metric"), "should be loss if validation_field is combined"
             )

@@ -11,9 +11,7 @@ from distcore.config.run_config import FeatureConfig
 from distcore.config.under_way import DocumentUnderWay, kind_of
 from distcore_core.config.document import KeyPath
 from distcore_core.config.issues import unknown_option
-
-COMBINED = "combined"
-"""What the sum of the outputs' losses is called among them, as in Ludwig."""
+from distcore_core.contracts.values import COMBINED
 
 FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")
 Role = Literal["input", "output"]

@@ -17,6 +17,7 @@ from distcore.search.substitute import WHOLE, Values, substitute, target
 from distcore_core.config.document import Document, KeyPath, SourceMap
 from distcore_core.config.issues import Problem, dotted, nearest, unknown_option
 from distcore_core.contracts import JSON
+from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_search.options import Hyperopt
 from distcore_search.space import SPACES, Space
@@ -123,8 +124,8 @@ def _targets(values: Values, written: JSON) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _output_feature(values: Values, written: JSON) -> Iterator[tuple[KeyPath, str]]:
-    names = (*(each["name"] for each in values["output_features"]), "combined")
-    chosen = written.get("output_feature", "combined")
+    names = (*(each["name"] for each in values["output_features"]), COMBINED)
+    chosen = written.get("output_feature", COMBINED)
     if isinstance(chosen, str) and chosen not in names:
         yield ("output_feature",), f"{chosen!r} is no output feature; {nearest(chosen, names)}"
 

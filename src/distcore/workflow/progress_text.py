@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from distcore_core.contracts.values import COMBINED
 from distcore_core.progress import Progress, Round, Stage
 from distcore_data.printable import printable
-
-COMBINED = "combined"
-"""Where a round has the loss summed over the output features."""
 
 
 def line_of(stage: Stage) -> str:

@@ -31,6 +31,8 @@ T = TypeVar("T")
 JSON = dict[str, Any]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+COMBINED = "combined"
+"""The loss summed over the output features stands under this name among them, as in Ludwig."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
+from distcore_core.contracts.values import COMBINED
 from distcore_data.charts import number
 
 FILE = "summary.json"
@@ -78,7 +79,7 @@ def scores(summary: JSON) -> Iterator[str]:
     """A table for each output: a line a metric, a column a split."""
     outputs = summary["scores"]
     if len(outputs) == 2:
-        outputs = {name: metrics for name, metrics in outputs.items() if name != "combined"}
+        outputs = {name: metrics for name, metrics in outputs.items() if name != COMBINED}
     yield "<h2>Scores</h2>"
     yield f'<p class="soft">Of the model that is kept.{_of_some(summary)}</p><div class="row">'
     for output, metrics in outputs.items():

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from distcore_core.contracts.values import COMBINED
 from distcore_data.base_options import Count, NonNegative, Options, Whole
 from distcore_search.space import AnySpace
 
@@ -247,7 +248,7 @@ class Hyperopt(Options):
     )
     metric: str = Field("loss", description="Metric of the output feature.")
     output_feature: str = Field(
-        "combined", description="An output feature, or combined for the loss of all."
+        COMBINED, description="An output feature, or combined for the loss of all."
     )
     split: Split = Field("validation", description="Split on which the metric decides.")
     eval_split: Split = Field(
@@ -301,7 +302,7 @@ class Hyperopt(Options):
 
     @model_validator(mode="after")
     def _combined_has_a_loss_alone(self) -> Hyperopt:
-        if self.output_feature == "combined" and self.metric != "loss":
+        if self.output_feature == COMBINED and self.metric != "loss":
             raise ValueError(
                 f"combined has the metric loss alone, not {self.metric!r}; name the output feature "
                 "in output_feature"

@@ -10,7 +10,8 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_a
 from distcore_core.contracts import Rank
 from distcore_testing.loops import TinyFeature, TinyFeatures, TinyNet, tiny_batch
 from distcore_torch.batch import Batch
-from distcore_torch.training.scores import Scores, evaluate
+from distcore_torch.training.evaluating import evaluate
+from distcore_torch.training.scores import Scores
 
 
 class Together:

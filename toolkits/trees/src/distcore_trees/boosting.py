@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from distcore_core.contracts import JSON, Batch, Feature
+from distcore_core.contracts.values import COMBINED
 from distcore_core.progress import Progress, Round
-from distcore_torch.training.scores import COMBINED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

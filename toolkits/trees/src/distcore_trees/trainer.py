@@ -20,6 +20,7 @@ from distcore_core.contracts import (
     TrainJob,
     TrainResult,
 )
+from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_core.progress import Progress
 from distcore_trees.options import TreeOptions
@@ -262,8 +263,6 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
 def _check_watched(metrics: Mapping[str, Collection[str]], wanted: JSON) -> None:
     """Raise ConfigError for a metric that no output has that it may be of. metrics: of each output;
     wanted: the section `trainer`."""
-    from distcore_torch.training.scores import COMBINED
-
     asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
     if of is not None and of not in (*metrics, COMBINED):
         raise _issue("validation_field", f"no output feature {of!r}; {nearest(of, metrics)}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import JSON, Feature, FeatureSet
+from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_data.printable import printable
-from distcore_torch.training.scores import COMBINED
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions

@@ -8,9 +8,11 @@ import math
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, FeatureSet, Loader
+from distcore_core.contracts.values import COMBINED
+from distcore_torch.training.evaluating import evaluate, evaluate_parts
 from distcore_torch.training.finite import of_loss
 from distcore_torch.training.heartbeat import EVALUATING, Heartbeat
-from distcore_torch.training.scores import COMBINED, Scores, compute, evaluate, evaluate_parts
+from distcore_torch.training.scores import Scores, compute
 
 if TYPE_CHECKING:
     import torch

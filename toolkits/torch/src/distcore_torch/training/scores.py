@@ -11,13 +11,14 @@ import logging
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from distcore_core.contracts import JSON, Feature, FeatureSet
+from distcore_core.contracts.values import COMBINED
 from distcore_data.encoding.exactsum import total
 from distcore_data.printable import printable
 from distcore_torch.decoding import Answers
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from distcore_core.contracts import Batch
     from distcore_torch.training.strategy import Strategy
-
-COMBINED = "combined"
-"""Under this name the loss over all outputs is reported, as in Ludwig."""
 
 PENDING_VALUES = 1 << 20
 """Output values that are collected before the metrics see them: an update costs the same for one
@@ -365,57 +363,3 @@ def compute(parts: Sequence[Scores], strategy: Strategy) -> JSON:
         each.reset()
     found: JSON = strategy.gather(merged.compute() if strategy.rank.index == 0 else None)[0]
     return found
-
-
-def evaluate(
-    module: torch.nn.Module,
-    batches: Iterable[Batch],
-    scores: Scores,
-    autocast: Callable[[], Any] | None = None,
-) -> Scores:
-    """Run a torch model over batches and add them to the scores; the module is left in the mode it
-    was in.
-
-    autocast: makes the context of the forward pass (mixed precision)."""
-    with _evaluating(module, autocast) as forward:
-        for batch in batches:
-            if batch.rows:
-                scores.update_logits(forward(batch), batch)
-    return scores
-
-
-def evaluate_parts(
-    module: torch.nn.Module,
-    batches: Iterable[Any],
-    parts: Sequence[Scores],
-    autocast: Callable[[], Any] | None,
-) -> None:
-    """As `evaluate`, each part of a batch by itself, with scores of its own: so no part knows its
-    neighbours.
-
-    batches: of distcore_torch, with `part_rows`."""
-    with _evaluating(module, autocast) as forward:
-        for batch in batches:
-            for scores, part in zip(parts, batch.parts(), strict=True):
-                if part.rows:
-                    scores.update_logits(forward(part), part)
-
-
-@contextmanager
-def _evaluating(
-    module: torch.nn.Module, autocast: Callable[[], Any] | None
-) -> Iterator[Callable[[Batch], Mapping[str, torch.Tensor]]]:
-    """The module's forward pass in evaluation mode."""
-
-    def forward(batch: Batch) -> Mapping[str, torch.Tensor]:
-        with nullcontext() if autocast is None else autocast():
-            found: Mapping[str, torch.Tensor] = module(batch)
-        return found
-
-    training = module.training
-    module.eval()
-    try:
-        with torch.inference_mode():
-            yield forward
-    finally:
-        module.train(training)
