@@ -258,9 +258,6 @@ def _labels(found: Mapping[str, int], kind: str, str2bool: Mapping[str, int]) ->
 class BinaryNetwork(MemberNetwork):
     """The half that needs torch."""
 
-    def __init__(self, feature: BinaryFeature) -> None:
-        self.feature = feature
-
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy, precision, recall, specificity (all at the threshold), roc_auc, loss."""
 

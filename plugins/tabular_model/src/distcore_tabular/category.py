@@ -213,9 +213,6 @@ def class_weights(
 class CategoryNetwork(MemberNetwork):
     """The half that needs torch."""
 
-    def __init__(self, feature: CategoryFeature) -> None:
-        self.feature = feature
-
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one
         against the rest) and loss."""

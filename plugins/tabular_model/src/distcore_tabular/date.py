@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,8 @@ from distcore_data.encoding.texts import without_unused
 from distcore_tabular.columns import filled, null_mask
 from distcore_tabular.date_texts import parse
 from distcore_tabular.feature import TabularFeature
+from distcore_tabular.member_network import EncoderNetwork
 from distcore_tabular.vocabulary import as_dictionary
-
-if TYPE_CHECKING:
-    import torch
 
 EXACT_ROWS = 1 << 16
 """Squares of this many rows' days are summed at once: up to the year 9999 no such sum leaves
@@ -97,8 +95,8 @@ class DateFeature(TabularFeature):
             parts[missing] = metadata["fill"]
         return pa.FixedSizeListArray.from_arrays(from_numpy(parts.reshape(-1)), len(PARTS))
 
-    def network(self) -> DateNetwork:
-        return DateNetwork(self)
+    def network(self) -> EncoderNetwork:
+        return EncoderNetwork(self)
 
     def _seconds(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
         """Since 1970-01-01 00:00:00, of the years 1 to 9999, int64 [n], and 0 where a date is
@@ -163,16 +161,4 @@ class DateFeature(TabularFeature):
             return [0] * len(PARTS)
         seconds, _ = parse(strings([options.fill_value]), options.datetime_format)
         found: list[int] = parts_of(seconds)[0].tolist()
-        return found
-
-
-class DateNetwork:
-    """The half that needs torch."""
-
-    def __init__(self, feature: DateFeature) -> None:
-        self.feature = feature
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """Maps the parts, [B, 9] int32, to [B, output_size]."""
-        found: torch.nn.Module = self.feature.encoder(metadata)
         return found

@@ -1,5 +1,4 @@
-"""What the networks of numbers, binaries and categories share: their parts are members of the
-plugin's roles."""
+"""The halves of features that need torch; their parts are members of the plugin's roles."""
 
 from __future__ import annotations
 
@@ -11,16 +10,24 @@ if TYPE_CHECKING:
     import torch
 
 
-class MemberNetwork:
-    """Encoder, decoder and loss as the options of its feature name them."""
+class EncoderNetwork:
+    """Of a feature that is an input alone (dates, texts, sets): the encoder that its options
+    name."""
 
-    feature: Any
-    _loss: Any = None
+    def __init__(self, feature: Any) -> None:
+        self.feature = feature
 
     def encoder(self, metadata: JSON) -> torch.nn.Module:
         """The column's batch value → [B, output_size]."""
         found: torch.nn.Module = self.feature.encoder(metadata)
         return found
+
+
+class MemberNetwork(EncoderNetwork):
+    """Of a feature that may be an output, too (numbers, binaries, categories): also the decoder and
+    the loss that its options name."""
+
+    _loss: Any = None
 
     def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
         """[B, input_size] → logits: [B], or [B, classes] of a category."""

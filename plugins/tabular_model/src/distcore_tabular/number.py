@@ -197,9 +197,6 @@ class NumberNetwork(MemberNetwork):
     a target of any size alike; the loss is in these units. Metrics are in the target's own.
     """
 
-    def __init__(self, feature: NumberFeature) -> None:
-        self.feature = feature
-
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Loss of each row, [B]. target: codes [B]."""
         from distcore_tabular.units import standardised

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON
 from distcore_tabular import tokenizers
+from distcore_tabular.member_network import EncoderNetwork
 from distcore_tabular.options_text import UNKNOWN
-from distcore_tabular.text import EncoderNetwork, TextState, TokenizedFeature, lists
+from distcore_tabular.text import TextState, TokenizedFeature, lists
 
 UNKNOWN_CODE = 0
 

@@ -8,7 +8,7 @@ takes `<UNK>` apart like any text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,9 @@ from distcore_data.arrow import flags, from_numpy, strings
 from distcore_data.members import make_named
 from distcore_tabular import tokenizers
 from distcore_tabular.feature import TabularFeature
+from distcore_tabular.member_network import EncoderNetwork
 from distcore_tabular.options_text import START, STOP, UNKNOWN
 from distcore_tabular.roles import TOKENIZER
-
-if TYPE_CHECKING:
-    import torch
 
 STOP_CODE, START_CODE, PADDING_CODE, UNKNOWN_CODE = range(4)
 
@@ -183,18 +181,6 @@ class TextFeature(TokenizedFeature):
 
     def network(self) -> EncoderNetwork:
         return EncoderNetwork(self)
-
-
-class EncoderNetwork:
-    """The half of a text or set input that needs torch."""
-
-    def __init__(self, feature: TokenizedFeature) -> None:
-        self.feature = feature
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """Maps a ragged column of codes to [B, output_size]."""
-        found: torch.nn.Module = self.feature.encoder(metadata)
-        return found
 
 
 def lists(values: np.ndarray, lengths: np.ndarray) -> pa.Array:
