@@ -141,21 +141,20 @@ class _Run:
             return [
                 number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")
             ]
-        folder = self.job.directory / TRIALS
-        ended = (
-            sum(self._has_ended(each.name) for each in folder.iterdir()) if folder.is_dir() else 0
-        )
+        ended = sum(map(self._has_ended, self._there()))
         return list(range(max(0, self.job.trials - ended)))
+
+    def _there(self) -> list[str]:
+        """The names of the trials that have a folder, in order."""
+        folder = self.job.directory / TRIALS
+        return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
 
     def _has_ended(self, name: str) -> bool:
         return read_record(self.job.work.folder(name)).get("state") in ENDED
 
     def _begun(self) -> list[Mapping[str, Any]]:
         """Raw parameters of every trial there is a record of."""
-        folder = self.job.directory / TRIALS
-        records = (
-            [read_record(each) for each in sorted(folder.iterdir())] if folder.is_dir() else []
-        )
+        records = (read_record(self.job.work.folder(name)) for name in self._there())
         return [record for record in records if record]
 
     def _scheduler(self) -> Any:
@@ -186,12 +185,7 @@ class _Run:
 
     def _conclude(self, out_of_time: bool) -> None:
         """Trials that Tune left: stopped with the time, else it was a ctrl-C."""
-        folder = self.job.directory / TRIALS
-        left = (
-            [each.name for each in folder.iterdir() if not self._has_ended(each.name)]
-            if folder.is_dir()
-            else []
-        )
+        left = [name for name in self._there() if not self._has_ended(name)]
         if out_of_time:
             for name in (each for each in left if read_record(self.job.work.folder(each))):
                 end_record(self.job.work.folder(name), "stopped", self.objective)
