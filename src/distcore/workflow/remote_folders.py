@@ -12,16 +12,12 @@ from distcore.workflow import training_log
 from distcore.workflow.receipt import RECEIPT
 from distcore.workflow.results import DESCRIPTION
 from distcore_core.errors import StoreError, UserError
-from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, STARTED, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, RUNNING, STARTED, WAITS, Mirror
 from distcore_data.temporaries import LOCK
-from distcore_torch.training.heartbeat import WAITS
 from distcore_torch.training.ledger import LEDGER
 
 if TYPE_CHECKING:
     from distcore_data.stores import Credentials
-
-RUNNING = "running.json"
-"""In a bucket, shows that a process is at work in a run's folder."""
 
 BEGINNING = (DESCRIPTION, RECEIPT, LEDGER, training_log.NAME, LOCK, WAITS)
 """Files that a run, or a search, has before its first checkpoint, or trial."""

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 from distcore_core.errors import UserError
 from distcore_data.stores import NAME
 from distcore_data.stores.lease import alive
-from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, RUNNING, Mirror
 from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore_data.stores import Credentials
-
-RUNNING = "running.json"
-"""What a process that trains there changes every few seconds."""
 
 
 @contextmanager

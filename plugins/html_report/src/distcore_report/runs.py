@@ -15,20 +15,18 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.seals import read_lines, read_sealed
 from distcore_data.stores.addresses import folder_or_address, is_url
+from distcore_report.search import STATISTICS
 from distcore_search.vouched import DIGESTS, read_vouched
 
 if TYPE_CHECKING:
     from distcore_search.objective import Objective
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
-WAITS = "waiting.json"
-"""There for as long as a run waits for another training of its process."""
-SEARCH = "hyperopt_statistics.json"
 BEGUN = "search.json"
 """What a search was begun with."""
 TRAINING, TEST = "training_statistics.json", "test_statistics.json"
 TRIAL = "trial.json"
-READ = frozenset({DESCRIPTION, LOG, ENDED, SEARCH, BEGUN, TRAINING, TEST, TRIAL, DIGESTS})
+READ = frozenset({DESCRIPTION, LOG, ENDED, STATISTICS, BEGUN, TRAINING, TEST, TRIAL, DIGESTS})
 """Files that tell of a run."""
 
 DEPTH = 3
@@ -200,7 +198,7 @@ def _folders(folder: Path, depth: int) -> Iterator[Path]:
 def is_run(folder: Path) -> bool:
     """Whether a run, rather than a folder of runs or a search, left its files there."""
     names = (DESCRIPTION, LOG, "checkpoints", ENDED)
-    return any((folder / name).exists() for name in names) and not (folder / SEARCH).exists()
+    return any((folder / name).exists() for name in names) and not (folder / STATISTICS).exists()
 
 
 def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
@@ -247,6 +245,8 @@ def _state(folder: Path, ended: JSON, held: Callable[[Path], bool]) -> str:
         state = str(record.get("state", "running"))
         return "stopped" if state == "running" and not under_way else state
     if held(folder):
+        from distcore_data.stores.run_sync import WAITS
+
         return "waiting" if (folder / WAITS).exists() else "running"
     if ended:
         return str(ended.get("state", "stopped"))

@@ -47,6 +47,13 @@ CHECKPOINTS, MODEL = "checkpoints", "model"
 MANIFEST = "manifest.json"
 """What a checkpoint is put with last."""
 
+RUNNING = "running.json"
+"""In a bucket, what a process that is at work in a run's folder changes every few seconds."""
+
+WAITS = "waiting.json"
+"""In the folder of a run that has no heartbeat yet, because it waits for another training of its
+process."""
+
 log = logging.getLogger("distcore")
 
 

@@ -16,7 +16,7 @@ import torch
 
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed
-from distcore_torch.training.heartbeat import WAITS
+from distcore_data.stores.run_sync import WAITS
 
 log = logging.getLogger("distcore")
 _training = threading.RLock()

@@ -27,10 +27,6 @@ T = TypeVar("T")
 FILE = "DISTCORE_HEARTBEAT"
 """Environment variable: the rank's file, made by whoever reads it."""
 
-WAITS = "waiting.json"
-"""In the folder of a run that has no heartbeat yet, because it waits for another training of its
-process."""
-
 DOING = (
     "starting",
     "preparing",
