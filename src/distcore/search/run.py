@@ -130,7 +130,7 @@ def picklable(data: Data) -> Data:
 
 
 def _refuse_launchers() -> None:
-    from distcore_torch.training.trainer import launched_rank
+    from distcore_torch.training.rank_process import launched_rank
 
     if launched_rank() is not None:
         raise UserError(

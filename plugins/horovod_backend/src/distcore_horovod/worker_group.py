@@ -75,7 +75,7 @@ def advice(group: WorkerGroup) -> str:
     job = next((each for each in group.arguments if isinstance(each, TrainJob)), None)
     if job is None:
         return ""
-    from distcore_torch.training.trainer import last_checkpoint
+    from distcore_torch.training.rank_process import last_checkpoint
 
     return last_checkpoint(job)
 

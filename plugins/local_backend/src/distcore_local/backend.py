@@ -13,7 +13,8 @@ from distcore_core.contracts import BackendBase, Resources, WorkerGroup
 from distcore_data.memory import free_bytes
 from distcore_local.machine import cpus, gpus
 from distcore_torch.training import parents
-from distcore_torch.training.trainer import launched_rank, refuse_shared_gpus
+from distcore_torch.training.rank_process import launched_rank
+from distcore_torch.training.trainer import refuse_shared_gpus
 
 if TYPE_CHECKING:
     from distcore_local.options import BackendOptions

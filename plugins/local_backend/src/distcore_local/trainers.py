@@ -17,12 +17,12 @@ from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
 from distcore_torch.training.job import train_options
 from distcore_torch.training.plan import TrainPlan, refuse_without_parts
+from distcore_torch.training.rank_process import launched_rank
 from distcore_torch.training.trainer import (
     TorchTrainer,
     cached_rows,
     default_workers,
     keeps_checkpoints,
-    launched_rank,
 )
 
 if TYPE_CHECKING:

@@ -1,0 +1,148 @@
+"""A rank's process: what a backend starts as one, and what it works in until it is over."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import TRAINER, Rank, TrainJob, TrainResult
+from distcore_core.errors import UserError
+from distcore_core.progress import Progress
+from distcore_core.registry.manager import Plugins
+from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, working_folder
+from distcore_torch.training.job import train_options
+
+if TYPE_CHECKING:
+    from distcore_torch.training.progress_channel import Reporter
+
+log = logging.getLogger("distcore")
+
+
+def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
+    """One rank of a run: importable by name, so that any backend can start it. The result in rank
+    0, None elsewhere.
+
+    progress: where to report, or what a progress channel gave to report through."""
+    from distcore_core.registry.listening import listening
+    from distcore_torch.training.determinism import one_training
+    from distcore_torch.training.heartbeat import PREPARING, heartbeat
+    from distcore_torch.training.peers import watching
+    from distcore_torch.training.rank import fit_rank
+    from distcore_torch.training.strategy import FlatStrategy, Waiting
+
+    plugins = Plugins(job.plugins_block)
+    trainer: Any = plugins.make(TRAINER, job.trainer.name, job.trainer.options)
+    strategy, options = trainer.strategy(), train_options(job)
+    if options.hang_seconds is not None and isinstance(strategy, FlatStrategy):
+        # Whoever watches names the rank first; this is for what nobody sees.
+        strategy.patience = 2 * options.hang_seconds + 60
+    extensions = job.config.get("extensions", []) if rank.index == 0 else []
+    try:
+        with (
+            one_training(job.directory) if rank.world == 1 else nullcontext(),
+            _logging_to(trainer.options.logdir, rank),
+        ):
+            Waiting(strategy, heartbeat()).setup(rank)
+            of_first = replace(job, directory=strategy.gather(job.directory)[0])
+            with (
+                watching(strategy, options.hang_seconds, partial(last_checkpoint, of_first)),
+                heartbeat().during(PREPARING),
+                _working_here(job, rank) as job,
+                listening(extensions, plugins),
+                _reporting(progress, rank) as shown,
+            ):
+                return fit_rank(job, strategy, plugins, shown)
+    finally:
+        strategy.teardown()
+
+
+@contextmanager
+def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
+    """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder
+    (`backend.trainer.logdir`)."""
+    if folder is None:
+        yield
+        return
+    path = Path(folder) / f"rank-{rank.index}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path)
+    except OSError as error:
+        raise UserError(
+            f"backend.trainer.logdir: {path} cannot be written ({error.strerror}). Name another "
+            "folder, or none."
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(min(logging.INFO, before or logging.INFO))
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+        handler.close()
+
+
+@contextmanager
+def _working_here(job: TrainJob, rank: Rank) -> Iterator[TrainJob]:
+    """The job, in a folder of this machine where its results go to a bucket and the driver's
+    folder is elsewhere."""
+    if job.mirror is None or job.directory is None or job.directory.is_dir():
+        yield job
+        return
+    with working_folder(job.mirror) as folder:
+        start = job.initial_weights
+        # Of a module given from Python.
+        if isinstance(start, Path) and start.parent == job.directory:
+            job.mirror.get_file(start.name, folder / start.name)
+            start = folder / start.name
+        resume = folder if job.resume is not None else None
+        yield replace(job, directory=folder, resume=resume, initial_weights=start)
+        if rank.index == 0:  # what extensions wrote beside the checkpoints
+            job.mirror.put_files(folder)
+
+
+@contextmanager
+def _reporting(progress: Progress | Reporter, rank: Rank) -> Iterator[Progress]:
+    if isinstance(progress, Progress):
+        yield progress
+    elif rank.index:
+        yield Progress()
+    else:
+        with progress.reporting() as shown:
+            yield shown
+
+
+def launched_rank() -> Rank | None:
+    """The rank that torchrun (or whoever sets its variables) started this process as; None:
+    nobody did."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if not all(name in os.environ for name in names):
+        return None
+    return Rank(
+        index=int(os.environ["RANK"]),
+        world=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ.get("LOCAL_RANK", os.environ["RANK"])),
+    )
+
+
+def last_checkpoint(job: TrainJob) -> str:
+    """Which one a run that stopped has left, and how to go on from it, in a sentence."""
+    # It imports torch, which a worker group's driver does without.
+    from distcore_torch.training.checkpoint import list_checkpoints
+
+    found: list[Any] = (
+        list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    )
+    if job.mirror is not None:
+        found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
+    if not found:
+        return "No checkpoint was saved."
+    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
