@@ -222,6 +222,21 @@ def test_the_report_is_made_anew_in_the_bucket(place, bucket):
     assert objects(client)["report.html"] == before
 
 
+def test_a_report_of_a_run_in_the_bucket_replaces_no_file_but_a_page(place, bucket, capsys):
+    place.good("train", "--output_directory", RESULTS)
+    table, page = place.folder / "table.csv", place.folder / "page.html"
+    table.write_text("a,b\n1,2\n")
+    words = ["report", f"{RESULTS}/experiment_run", "--output"]
+    assert main([*words, str(table)]) == 2
+    assert "table.csv exists, is no page of distcore's" in capsys.readouterr().err
+    assert table.read_text() == "a,b\n1,2\n"
+    assert main([*words, str(place.folder / "nowhere" / "page.html")]) == 2
+    assert "page.html cannot be written: No such file" in capsys.readouterr().err
+    for _ in range(2):
+        assert main([*words, str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>")
+
+
 def test_a_model_to_start_from(place, bucket):
     """By two ranks, each of which reads it."""
     _, client = bucket

@@ -1,13 +1,11 @@
 """Commands that look and change nothing: plan, plugins, doctor; and those that write one file:
-init, schema."""
+init, schema, `plugins lock`, `doctor --calibrate`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +106,7 @@ def write_again(path: Path, text: str, beginning: str) -> None:
     """Write a file, also in place of one that an earlier call wrote, which begins so. Raises
     UserError if it is any other, such as a config or a dataset."""
     from distcore_core.errors import UserError
-    from distcore_data.own_files import begins_with
+    from distcore_data.own_files import begins_with, writable
 
     with writable(path):
         if path.is_file() and path.stat().st_size and not begins_with(path, beginning):
@@ -122,24 +120,12 @@ def write_again(path: Path, text: str, beginning: str) -> None:
 def write(path: Path, text: str) -> None:
     """Write a file whole. Raises UserError if it cannot be written."""
     from distcore_core.io.atomic import write_file
+    from distcore_data.own_files import writable
     from distcore_data.temporaries import sweep
 
     with writable(path):
         sweep(path.parent, path.name)
         write_file(path, text.encode())
-
-
-@contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """A place that the user named and that cannot be written becomes a UserError."""
-    from distcore_core.errors import UserError
-
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}. Give another file with --output."
-        ) from error
 
 
 def plugins(arguments: Namespace) -> int:

@@ -38,13 +38,14 @@ class ReportCommand:
 
         place = folder_or_address(arguments.directory, "DIR")
         if isinstance(place, Path):
-            with writable(Path(arguments.output or place / "report.html")):
+            with own_page(Path(arguments.output or place / "report.html")):
                 print(write_report(place, arguments.output))
             return 0
         mirror = Mirror.at(place, given_credentials(arguments.credentials))
         with working_folder(mirror) as folder:
             mirror.get_files(folder, ".json")
-            written = write_report(folder, arguments.output)
+            with own_page(Path(arguments.output or folder / "report.html")):
+                written = write_report(folder, arguments.output)
             if arguments.output is None:
                 mirror.put_file(written.name, written)
             print(arguments.output or mirror.store.where(written.name))
@@ -52,20 +53,16 @@ class ReportCommand:
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """A place that the user named and that cannot be written becomes a UserError, and so does a
-    file that is there and no page of ours, such as a dataset."""
-    from distcore_data.own_files import begins_with
+def own_page(path: Path) -> Iterator[None]:
+    """The block writes a page. Raises UserError if it cannot be written, or if a file is there that
+    is no page of ours, such as a dataset."""
+    from distcore_data.own_files import begins_with, writable
     from distcore_report.page import BEGINNING
 
-    try:
+    with writable(path):
         if path.is_file() and not begins_with(path, BEGINNING):
             raise UserError(
                 f"{path} exists, is no page of distcore's, and was left as it is. Give another "
                 "file with --output."
             )
         yield
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}. Give another file with --output."
-        ) from error

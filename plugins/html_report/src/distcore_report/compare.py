@@ -52,13 +52,13 @@ class CompareCommand:
     def run(self, arguments: Namespace) -> int:
         """Print the comparison, write the page, and print where it lies."""
         from distcore_core.io.atomic import write_file
-        from distcore_report.command import writable
+        from distcore_report.command import own_page
         from distcore_report.page import document
 
         runs = several(arguments.runs, arguments.credentials)
         print(printable("\n\n".join(in_words(runs)), keep="\n"))
         path = Path(arguments.output or "comparison.html")
-        with writable(path):
+        with own_page(path):
             write_file(path, document("Comparison", [*on_a_page(runs)]).encode())
         print(f"\n{path}")
         return 0

@@ -1,8 +1,12 @@
-"""Files that a command may write again: those that it wrote."""
+"""Files that the user names and a command writes: also again, if it wrote them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from distcore_core.errors import UserError
 
 
 def begins_with(path: Path, beginning: str) -> bool:
@@ -10,3 +14,15 @@ def begins_with(path: Path, beginning: str) -> bool:
     expected = beginning.encode()
     with path.open("rb") as file:
         return file.read(len(expected)) == expected
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """The block writes a file that the user named with `--output`. Raises UserError if it cannot be
+    written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Give another file with --output."
+        ) from error
