@@ -12,6 +12,7 @@ import torch
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import CheckpointError, ConfigError, TrainingError
+from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop, train_tiny
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training import checkpoint
@@ -455,3 +456,21 @@ def test_what_may_change_on_resume_and_what_may_not():
     ):
         with pytest.raises(CheckpointError, match=what):
             check_identity(ours(), other, "here")
+
+
+def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path):
+    """They are said without waiting for a checkpoint, and the folder that is worked in is gone
+    then."""
+    folder = tmp_path / "working" / "checkpoints"
+    strategy = SingleProcess()
+    strategy.setup(Rank())
+    loop, _, _ = tiny_loop(TinyRun(checkpoints=str(folder), options={"epochs": 1}), strategy)
+    loop.run()
+    last = checkpoint.list_checkpoints(folder)[0]
+    assert str(last) in loop._last_words()
+    loop.work.mirror = Mirror.at("memory://results/experiment_run", None)
+    where = "memory://results/experiment_run"
+    assert loop._last_words() == (
+        f"The last checkpoint is {where}/checkpoints/{last.name}; go on from it with "
+        f"--model_resume_path {where}"
+    )

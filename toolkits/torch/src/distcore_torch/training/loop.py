@@ -308,9 +308,14 @@ class TrainLoop:
         if kept is None or not found:
             return "No checkpoint was saved." if self._first else ""
         return (
-            f"The last checkpoint is {found[0]}; go on from it with --model_resume_path "
-            f"{self._home(kept)}"
+            f"The last checkpoint is {self._place(found[0])}; go on from it with "
+            f"--model_resume_path {self._home(kept)}"
         )
+
+    def _place(self, saved: Path) -> Path | str:
+        """Where people find a checkpoint: in the bucket, if results go to one."""
+        mirror = self.work.mirror
+        return saved if mirror is None else mirror.where(f"{saved.parent.name}/{saved.name}")
 
     def _home(self, checkpoints: Path) -> Path | str:
         return self.work.mirror.url if self.work.mirror is not None else checkpoints.parent
@@ -400,11 +405,7 @@ class TrainLoop:
         )
         self.stepper.gradients.settle()
         self._take_sums(saved["sums"])
-        mirror = self.work.mirror
-        where = (
-            found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
-        )
-        log.info("Going on after step %d (%s).", state.step, where)
+        log.info("Going on after step %d (%s).", state.step, self._place(found.path))
 
     def _take_sums(self, parts: list[list[float]]) -> None:
         """Take this rank's of the sums that were saved."""
