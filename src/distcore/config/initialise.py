@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
+from distcore.config.giveaway import remarked
 from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
 from distcore.config.read_features import Role
 from distcore.config.yaml_nodes import VARIABLE
@@ -70,6 +71,7 @@ def suggest(
             "or empty. Write the config by hand, starting from `input_features: [{name: ..., "
             "type: ...}]`."
         )
+    inputs, outputs = remarked(inputs, outputs, table)
     rows = next(iter(sets.values())).num_rows
     split = list(sets) == [DATASET]
     return write_config(inputs, outputs, rows, split=split, model=model, decimal=decimal)

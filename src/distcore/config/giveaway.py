@@ -1,0 +1,149 @@
+"""Columns that tell the target by themselves, and targets of very unequal sizes: what `distcore
+init` says of them in comments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distcore.config.guess import RARE, Guess
+from distcore_data.arrow import scalar, to_numpy
+
+TOLD = 0.95
+"""Of the rows that the commonest class gets wrong: from this share on, a column tells the
+target."""
+
+LIKE = 0.999
+"""From this correlation of ranks on, a number tells a number."""
+
+LEAST = 20
+"""Rows that the commonest class gets wrong, or that have both numbers; fewer say nothing."""
+
+ROWS = 10_000
+"""That are looked at."""
+
+SKEWED = 3.0
+"""From this skewness on, a target's few largest values weigh more than all others."""
+
+
+def remarked(
+    inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table
+) -> tuple[list[Guess], list[Guess]]:
+    """The same, with a remark where a column gives a target away, or a target is skewed."""
+    table = table.slice(0, ROWS)
+    targets = list(outputs)
+    found = []
+    for each in inputs:
+        told = each.type and next(
+            (one.name for one in targets if _tells(each, table[each.name], one, table[one.name])),
+            None,
+        )
+        remark = f"it tells {told} by itself; leave it out unless it is known when you predict"
+        found.append(_with(each, remark) if told else each)
+    remark = "skewed: preprocessing: {normalization: log1p} would learn ratios, not amounts"
+    return found, [
+        _with(each, remark) if each.type == "number" and _is_skewed(table[each.name]) else each
+        for each in targets
+    ]
+
+
+def _with(guess: Guess, remark: str) -> Guess:
+    return replace(guess, why=f"{guess.why}; {remark}" if guess.why else remark)
+
+
+def _tells(guess: Guess, column: pa.ChunkedArray, wanted: Guess, target: pa.ChunkedArray) -> bool:
+    known = pc.is_valid(target)
+    column, target = column.filter(known), target.filter(known)
+    if wanted.type == "number":
+        return guess.type == "number" and _is_like(_numbers(column), _numbers(target))
+    classes = _codes(target)
+    wrong = _wrong(np.zeros(len(classes), np.int64), classes)
+    if wrong < LEAST:
+        return False
+    groupings = [_codes(pc.is_valid(column))]
+    if guess.type in ("binary", "category"):
+        groupings.append(_codes(column))
+    elif guess.type == "number" and classes.max() == 1:
+        groupings.append(_halves(_numbers(column), classes))
+    return any(
+        (each.max() + 1) * RARE <= len(classes) and _wrong(each, classes) <= (1 - TOLD) * wrong
+        for each in groupings
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """float64 [n], NaN where there is none; texts that are numbers are read."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        doubles = column.cast(pa.float64(), safe=False)
+    except pa.ArrowInvalid:  # texts of which some mean missing
+        return np.full(len(column), math.nan)
+    return to_numpy(pc.fill_null(doubles, scalar(math.nan)).combine_chunks())
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    """int64 [n] from 0; a missing value has a code of its own."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return to_numpy(encoded.indices).astype(np.int64)
+
+
+def _wrong(groups: np.ndarray, classes: np.ndarray) -> int:
+    """Rows of another class than the commonest of their group. Codes from 0, [n] each."""
+    count = int(classes.max()) + 1
+    pairs, rows = np.unique(groups * count + classes, return_counts=True)
+    most = np.zeros(int(groups.max()) + 1, np.int64)
+    np.maximum.at(most, pairs // count, rows)
+    return len(classes) - int(most.sum())
+
+
+def _halves(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Groups 0 and 1 on both sides of the number that divides two classes best, and 2 of those
+    without a number."""
+    known = ~np.isnan(values)
+    order = np.argsort(values[known], kind="stable")
+    ordered, ones = values[known][order], np.cumsum(classes[known][order])
+    groups = np.full(len(values), 2, np.int64)
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1])
+    if not len(cuts):
+        return groups
+    left, below = cuts + 1, ones[cuts]
+    right, above = len(ordered) - left, ones[-1] - below
+    right_rows = np.maximum(below, left - below) + np.maximum(above, right - above)
+    cut = ordered[cuts[np.argmax(right_rows)]]
+    groups[known] = values[known] > cut
+    return groups
+
+
+def _is_like(values: np.ndarray, target: np.ndarray) -> bool:
+    """Whether one number follows from the other, in whatever units."""
+    both = ~(np.isnan(values) | np.isnan(target))
+    if both.sum() < LEAST:
+        return False
+    ours, theirs = (np.unique(each[both], return_inverse=True)[1] for each in (values, target))
+    if min(ours.max(), theirs.max()) < LEAST:
+        return False
+    return abs(float(np.corrcoef(ours, theirs)[0, 1])) >= LIKE
+
+
+def _is_skewed(column: pa.ChunkedArray) -> bool:
+    """Whether a number's logarithm is much less skewed."""
+    values = _numbers(column)
+    values = values[np.isfinite(values)]
+    if len(values) < LEAST or values.min() < 0.0:
+        return False
+    skewness = _skewness(values)
+    return skewness >= SKEWED and abs(_skewness(np.log1p(values))) < skewness / 2
+
+
+def _skewness(values: np.ndarray) -> float:
+    away = values - values.mean()
+    spread = float(np.sqrt(np.mean(away**2)))
+    return float(np.mean((away / spread) ** 3)) if spread > 0 else 0.0

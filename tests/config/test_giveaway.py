@@ -1,0 +1,92 @@
+"""What `distcore init` says of columns that tell the target, and of skewed targets."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distcore.config import load_config
+from distcore.config.initialise import suggest
+
+ROWS = 400
+DICE = np.random.default_rng(11)
+NOISE = DICE.normal(size=ROWS)
+GONE = DICE.random(ROWS) < 0.25
+SIZE = DICE.lognormal(3, 0.4, ROWS)
+NAMES = ["stays", "goes"]
+WHY = np.where(GONE, np.where(NOISE > 0, "price", "moved"), "none")
+
+TELLS = {
+    "missing": pa.array([f"2026-01-{1 + n % 28:02}" if g else None for n, g in enumerate(GONE)]),
+    "reason": pa.array(WHY),
+    "refund": pa.array(np.where(GONE, 1 + np.abs(NOISE), 0.0)),
+    "below": pa.array(np.where(GONE, -5 - np.abs(NOISE), NOISE)),
+    "nearly": pa.array(np.where(GONE ^ (np.arange(ROWS) == 7), "x", "y")),
+    "text_or_none": pa.array(
+        [f"she called at {n} to say she goes" if g else None for n, g in enumerate(GONE)]
+    ),
+}
+SAYS_LITTLE = {
+    "noise": pa.array(NOISE),
+    "half": pa.array(np.where(GONE & (NOISE > 0), "x", "y")),
+    "middle": pa.array(np.where(GONE, NOISE / 100, np.where(NOISE > 0, 1 + NOISE, NOISE - 1))),
+    "many": pa.array([f"A{n % 90}" for n in range(ROWS)]),
+}
+
+
+def lines(target: object, **columns: object) -> dict[str, str]:
+    """The line of each column."""
+    text = suggest(pa.table({**columns, "noise": NOISE, "target": target}), "target")
+    load_config(text)
+    found = [line for line in text.splitlines() if "name: " in line]
+    return {line.split("name: ")[1].split(",")[0]: line for line in found}
+
+
+@pytest.mark.parametrize("name", TELLS)
+def test_a_column_that_tells_the_class_is_named(name: str) -> None:
+    found = lines(np.where(GONE, *NAMES[::-1]), **{name: TELLS[name]})
+    assert "it tells target by itself" in found[name]
+    assert "tells target" not in found["noise"]
+
+
+@pytest.mark.parametrize("name", SAYS_LITTLE)
+def test_one_that_is_only_useful_is_not(name: str) -> None:
+    found = lines(np.where(GONE, *NAMES[::-1]), **{name: SAYS_LITTLE[name]})
+    assert not any("tells target" in line for line in found.values())
+
+
+def test_numbers_that_are_texts_are_looked_at_as_well() -> None:
+    found = lines(
+        np.where(GONE, *NAMES[::-1]),
+        word=pa.array(["n/a" if n == 9 else str(n / 7) for n in range(ROWS)]),
+        spelled=pa.array([f"{each:.6f}" for each in np.where(GONE, 1 + np.abs(NOISE), 0.0)]),
+    )
+    assert "type: number" in found["word"]
+    assert "tells target" not in found["word"]
+    assert "it tells target by itself" in found["spelled"]
+
+
+def test_a_few_rows_say_nothing() -> None:
+    rare = np.arange(ROWS) < 10
+    found = lines(np.where(rare, *NAMES), code=np.where(rare, "x", "y"))
+    assert "tells target" not in found["code"]
+
+
+def test_rows_without_a_target_do_not_count() -> None:
+    target = pa.array([None if n % 3 == 0 else NAMES[int(g)] for n, g in enumerate(GONE)])
+    reason = pa.array(["?!" if n % 3 == 0 else why for n, why in enumerate(WHY)])
+    assert "it tells target by itself" in lines(target, reason=reason)["reason"]
+
+
+def test_a_number_in_other_units_is_named() -> None:
+    price = 20_000 * SIZE
+    rest = {"size": SIZE + NOISE, "cents": 100 * price, "log": np.log(price)}
+    found = lines(pa.array(price), **rest, some=pa.array(price, mask=GONE))
+    told = {name for name, line in found.items() if "tells target" in line}
+    assert told == {"cents", "log", "some"}
+
+
+def test_a_skewed_target_is_told_with_the_way_out() -> None:
+    price = np.where(np.arange(ROWS) % 40 == 0, 30, 1) * SIZE
+    assert "normalization: log1p" in lines(price)["target"]
+    assert "log1p" not in lines(price - price.mean())["target"]
+    assert "log1p" not in lines(NOISE + 10)["target"]
