@@ -19,6 +19,9 @@ DRIFTED = 0.2
 ALONE = 0.9
 """Of what all inputs are worth: one that has more may follow from what is predicted."""
 
+FAULTLESS, TOGETHER = 0.02, 3
+"""Where the model has less than this share of the loss without inputs, so many may, together."""
+
 
 def headline(summary: JSON) -> Iterator[str]:
     """Target, main metric beside the baseline with a verdict, the same of training and validation,
@@ -120,13 +123,39 @@ def importance(summary: JSON) -> Iterator[str]:
         for each in found["inputs"]
     )
     yield f'<div class="wide"><table class="bars">{rows}</table></div>'
-    worths = [max(each["worse_by"], 0.0) for each in found["inputs"]]
-    if len(worths) > 2 and max(worths) > ALONE * sum(worths):
-        first = found["inputs"][worths.index(max(worths))]["input"]
+    yield from _suspects(summary)
+
+
+def _suspects(summary: JSON) -> Iterator[str]:
+    """Names the inputs that have nearly all the worth, if they are few for it."""
+    worths = {each["input"]: max(each["worse_by"], 0.0) for each in summary["importance"]["inputs"]}
+    whole, share = sum(worths.values()), 0.0
+    names: list[str] = []
+    for name in sorted(worths, key=lambda each: -worths[each]):
+        if share > ALONE or not worths[name]:
+            break
+        names.append(name)
+        share += worths[name] / whole
+    if not names or len(worths) <= 2 * len(names):
+        return
+    if len(names) == 1:
         yield (
-            f"<p>{escape(first)} has {max(worths) / sum(worths):.0%} of it. Look whether it is "
+            f"<p>{escape(names[0])} has {share:.0%} of it. Look whether it is "
             "known when predictions are made, and does not follow from what is predicted.</p>"
         )
+    elif len(names) <= TOGETHER and _is_faultless(summary.get("headline")):
+        said = f"{', '.join(names[:-1])} and {names[-1]}"
+        yield (
+            f"<p>{escape(said)} have {share:.0%} of it, and hardly a row is wrong. Look whether "
+            "they are known when predictions are made, and do not follow from what is predicted."
+            "</p>"
+        )
+
+
+def _is_faultless(headline: JSON | None) -> bool:
+    if not headline or headline["higher_is_better"] or headline["better"] is None:
+        return False
+    return bool(headline["value"] < FAULTLESS * headline["baseline"])
 
 
 def worst(summary: JSON) -> Iterator[str]:
