@@ -2,6 +2,7 @@
 
 import pkgutil
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import distcore
@@ -39,3 +40,7 @@ def test_the_public_names_are_these():
         "verify",
     ]
     assert distcore.__all__ == ["Outcome", "SearchOutcome", *functions]
+
+
+def test_the_version_is_the_distributions():
+    assert distcore.__version__ == version("distcore")

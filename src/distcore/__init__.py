@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from distcore_core.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from distcore.installed import __version__ as __version__
     from distcore.interface import evaluate, experiment, load, plan, predict, preprocess, train
     from distcore.search.outcome import SearchOutcome
     from distcore.search.run import hyperopt
@@ -46,6 +47,7 @@ __getattr__ = on_first_use(
         **dict.fromkeys(__all__, "interface"),
         "Outcome": "workflow.outcome",
         **dict.fromkeys(("SearchOutcome", "hyperopt"), "search.run"),
+        "__version__": "installed",
         "diff": "workflow.difference",
         "verify": "workflow.verify",
     },

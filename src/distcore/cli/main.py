@@ -287,9 +287,9 @@ class _Version(argparse.Action):
     """Print the version, read from metadata only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from importlib.metadata import version
+        from distcore.installed import __version__
 
-        print(f"distcore {version('distcore')}")
+        print(f"distcore {__version__}")
         parser.exit()
 
 
