@@ -255,7 +255,8 @@ def test_auto_without_a_cluster_says_what_was_looked_at(tmp_path, free):
 def test_an_open_cluster_is_refused_unless_told(monkeypatch):
     found = address.Found("10.1.2.3:6379", "RAY_ADDRESS is 10.1.2.3:6379", 80)
     with pytest.raises(
-        UserError, match=r"no token is used: .*RAY_AUTH_MODE=token.*allow_open_cluster: true"
+        UserError,
+        match=r"If it asks for one.* set RAY_AUTH_MODE=token here too.*allow_open_cluster: true",
     ):
         cluster.refuse_open(found, BackendOptions())
     cluster.refuse_open(found, BackendOptions(allow_open_cluster=True))

@@ -99,10 +99,11 @@ def refuse_open(found: Found, options: BackendOptions) -> None:
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "token" or allowed:
         return
     raise UserError(
-        f"The Ray cluster {found.address} ({found.reason}) can be reached over the network and no "
-        "token is used: whoever reaches it can run code there. Start it with RAY_AUTH_MODE=token "
-        "and set that here too (docs/ray.md, Security); or, if only you can reach it, say so with "
-        "backend.allow_open_cluster: true or DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
+        f"The Ray cluster {found.address} ({found.reason}) can be reached over the network, and "
+        "here no token is used. If it asks for one, as `ray start` told, set RAY_AUTH_MODE=token "
+        "here too. If not, whoever reaches it can run code there: start it again with "
+        "RAY_AUTH_MODE=token in its environment (docs/ray.md, Security); or, if only you can reach "
+        "it, say so with backend.allow_open_cluster: true or DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
     )
 
 
