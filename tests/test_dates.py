@@ -107,6 +107,8 @@ def test_a_value_that_is_no_date_is_told_by_file_row_and_column(tmp_path):
     assert f"{lines}, line 81, column 'when': '31/12/2020'" in said
     said = refused(tmp_path, config(tmp_path), columns)
     assert "in memory, row 40 (the first is 0), column 'when': '31/12/2020'" in said
+    said = refused(tmp_path, config(tmp_path), columns.to_pydict())
+    assert said.startswith("dict in memory, row 40 ")
 
 
 def test_a_value_is_told_with_the_column_that_the_file_has(tmp_path):

@@ -189,7 +189,9 @@ def _whole(dataset: Any) -> Any:
 def called(dataset: Any) -> str:
     """A path or URL (without what may be a password in it), or the frame's type."""
     if not isinstance(dataset, str | os.PathLike):
-        return f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__} in memory"
+        package = type(dataset).__module__.partition(".")[0]
+        library = "" if package == "builtins" else f"{package}."
+        return f"{library}{type(dataset).__name__} in memory"
     name = name_of(dataset)
     scheme, mark, rest = name.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if mark else name
