@@ -283,6 +283,19 @@ def test_a_model_says_in_a_line_what_it_is(trained):
             travel(model)
 
 
+def test_a_model_says_which_columns_it_needs(place, frame):
+    """By the names that the data has, whatever the features are called."""
+    features = [
+        {"name": "years", "column": "age", "type": "number"},
+        {"name": "decade", "column": "age", "type": "number"},
+        {"name": "city", "type": "category"},
+    ]
+    outcome = distcore.train({**CONFIG, "input_features": features}, dataset=frame)
+    model = distcore.load(outcome.model)
+    assert model.columns == {"age": "number", "city": "category"}
+    assert model.predict(frame.select(list(model.columns))).num_rows == frame.num_rows
+
+
 def test_predictions_do_not_depend_on_batches_order_or_company(trained, frame):
     """Each row is predicted for itself, in the order of the rows."""
     model = distcore.load(trained)

@@ -27,6 +27,16 @@ class LoadedModel(Artifact):
         """The model in a folder or a bucket. Arguments and errors: see `open_artifact`."""
         return cls(**vars(open_artifact(path, trust=trust, credentials=credentials)))
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """What a dataset must have for `predict`: {column: the type of the feature that reads it},
+        in the config's order; of a column that several features read, the first."""
+        found: dict[str, str] = {}
+        for each in self.manifest["features"]:
+            if each["role"] == "input":
+                found.setdefault(each["column"], each["type"])
+        return found
+
     def evaluate(
         self, dataset: Any, batch_size: int | None = None, data_format: str | None = None
     ) -> JSON:
