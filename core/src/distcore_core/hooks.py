@@ -216,7 +216,7 @@ def distcore_check(kind: str, name: str, options: Any) -> None:
     a run, before any work; must be quick.
 
     Args:
-        kind, name: The group and the name, which may be another plugin's.
+        kind, name: The group and the name, one that this plugin offers.
 
     Raises:
         UserError: It cannot; says the way out."""
