@@ -195,7 +195,11 @@ def test_resources_import_no_torch():
 
 @pytest.mark.parametrize(
     ("variable", "launcher"),
-    [("HOROVOD_SIZE", "horovodrun"), ("OMPI_COMM_WORLD_SIZE", "mpirun")],
+    [
+        ("HOROVOD_SIZE", "horovodrun"),
+        ("OMPI_COMM_WORLD_SIZE", "mpirun"),
+        ("PMI_SIZE", "mpirun or srun"),
+    ],
 )
 def test_processes_that_a_launcher_started_are_told_that_each_makes_a_run(
     monkeypatch, caplog, variable, launcher

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LAUNCHERS = {"HOROVOD_SIZE": "horovodrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
+LAUNCHERS = {
+    "HOROVOD_SIZE": "horovodrun",
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpirun or srun",
+}
 """{variable that says how many processes were started together: who sets it}, for launchers whose
 processes this backend does not join."""
 
@@ -55,9 +59,9 @@ class LocalBackend(BackendBase):
             count = os.environ.get(variable, "")
             if count.isdecimal() and int(count) > 1 and launched_rank() is None:
                 log.warning(
-                    "%s started %s processes, and the backend `local`, which the config names, "
-                    "makes a run of its own of each. For one run, leave `backend` out of the "
-                    "config or name `horovod`.",
+                    "%s started %s processes, and the backend `local` makes a run of its own of "
+                    "each. For one run, name no backend or `horovod`, with distcore-horovod "
+                    "installed.",
                     *(launcher, count),
                 )
                 return
