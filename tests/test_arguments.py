@@ -67,6 +67,20 @@ def test_a_mistyped_argument_gets_the_nearest(name):
 
 
 @pytest.mark.parametrize(
+    ("function", "word", "said"),
+    [
+        (distcore.train, "seed", r"Did you mean 'random_seed'\?"),
+        (distcore.experiment, "epochs", r"It is the config's, as trainer\.epochs\."),
+        (distcore.train, "sample_ratio", r"It is the config's, as preprocessing\.sample_ratio\."),
+        (distcore.predict, "epochs", "It has: model_path, "),
+    ],
+)
+def test_what_other_libraries_call_so_is_told_with_its_place(function, word, said):
+    with pytest.raises(TypeError, match=f"has no argument '{word}'. {said}"):
+        function(**{word: 3})
+
+
+@pytest.mark.parametrize(
     ("skip", "said"),
     [
         (

@@ -60,7 +60,8 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
     def called(*arguments: P.args, **named: P.kwargs) -> R:
         for name in named:
             if name not in known:
-                hint = _meant(name, known) or f"It has: {', '.join(known)}."
+                hint = _meant(name, known) or _of_config(name, known)
+                hint = hint or f"It has: {', '.join(known)}."
                 raise TypeError(f"distcore.{function.__name__} has no argument {name!r}. {hint}")
         given = {**dict(zip(known, arguments, strict=False)), **named}
         check(
@@ -148,7 +149,16 @@ def _check_skips(given: Any) -> None:
             raise UserError(f"skip: there is no {name!r}. {hint}")
 
 
+def _of_config(name: str, known: Collection[str]) -> str:
+    """Where the config has what is no argument, such as `epochs`; "" if it has not."""
+    from distcore.config.overrides import belongs_to
+
+    path = belongs_to(name) if "config" in known else None
+    return f"It is the config's, as {path}." if path else ""
+
+
 def _meant(name: str, known: Iterable[str]) -> str:
     """Which of the known names was probably meant, as a question; "" if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    words = [each for each in known if name in each.split("_")]  # `seed`: random_seed
+    near = difflib.get_close_matches(name, list(known), n=1) or words[:1]
     return f"Did you mean {near[0]!r}?" if near else ""
