@@ -26,7 +26,7 @@ from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed
-from distcore_report.compare import several, sparks
+from distcore_report.compare import several, sparks, units_differ
 from distcore_report.runs import Run, find_runs, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
@@ -103,9 +103,43 @@ def test_compare_says_what_differs(
     )
     assert lines[-1] == "comparison.html"
     page = (tmp_path / "comparison.html").read_text()
+    assert "other units" not in "".join(lines) + page
     assert "trainer.learning_rate" in page
     assert page.count("<svg") == 3
     HTMLParser().feed(page)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("output_features.net.price.preprocessing.normalization", True),
+        ("output_features.net.price.loss.type", True),
+        ("output_features.net.price.loss", True),
+        ("output_features.net.price.preprocessing.missing_value_strategy", False),
+        ("input_features.net.price.preprocessing.normalization", False),
+    ],
+)
+def test_losses_in_other_units_are_told(option: str, said: bool) -> None:
+    sentence = "The loss of net.price is in other units from run to run: compare by another metric."
+    found = [("trainer.epochs", "2", "3"), (option, "-", "other")]
+    assert [*units_differ(found)] == ([sentence] if said else [])
+
+
+def test_a_comparison_tells_of_losses_in_other_units(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["trainer.epochs=1", "output_features.species.loss.type=focal"]
+    config = override(document_of(folder / "config.yaml"), settings)
+    other = distcore.train(config, dataset=folder / "penguins.csv", output_directory=tmp_path)
+    first = str(folder / "results" / "experiment_first")
+    assert main(["compare", first, str(other.directory)]) == 0
+    sentence = "The loss of species is in other units from run to run"
+    assert sentence in capsys.readouterr().out
+    assert sentence in Path("comparison.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["compare", "report"])

@@ -4,6 +4,7 @@ page."""
 from __future__ import annotations
 
 import json
+import re
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
 MAX_CURVES = len(charts.COLOURS)
 """So many runs are drawn, the best ones; more lines cannot be told apart."""
+UNIT = re.compile(r"output_features\.(.+)\.(?:loss(?:\..+)?|preprocessing\.normalization)")
+"""Options of an output that decide in which units its loss is."""
 
 
 class CompareCommand:
@@ -105,6 +108,17 @@ def differences(runs: Sequence[Run]) -> Rows:
     names = sorted({name for each in flat for name in each})
     rows = [(name, *(_text(each.get(name)) for each in flat)) for name in names]
     return [each for each in rows if len(set(each[1:])) > 1]
+
+
+def units_differ(found: Rows) -> Iterator[str]:
+    """A sentence if the losses cannot be compared, by the options that differ."""
+    matches = (UNIT.fullmatch(each[0]) for each in found)
+    outputs = dict.fromkeys(each[1] for each in matches if each)
+    if outputs:
+        yield (
+            f"The loss of {', '.join(outputs)} is in other units from run to run: compare by "
+            "another metric."
+        )
 
 
 def _written(config: Any) -> Any:
@@ -189,8 +203,8 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)], widest=None)
     found = differences(runs)
     yield _table("CONFIG", names, found) if found else "The configs are the same."
-    if found := metrics(runs):
-        yield _table("METRIC", names, found)
+    if scored := metrics(runs):
+        yield "\n\n".join([*units_differ(found), _table("METRIC", names, scored)])
     for what, series in curves(runs):
         width = max(map(len, series))
         values = [each for one in series.values() for each in one if each is not None]
@@ -240,10 +254,11 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
         }
         yield charts.lines(points, "evaluation", what)
     yield "</div>"
+    found = differences(runs)
     yield "<h2>Metrics</h2>"
+    yield from (f"<p>{escape(each)}</p>" for each in units_differ(found))
     yield _html([("metric", *names), *metrics(runs)])
     yield "<h2>Config</h2>"
-    found = differences(runs)
     yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"
 
 
