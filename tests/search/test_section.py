@@ -333,9 +333,41 @@ def test_a_section_of_another_type_replaces_the_one_there_is():
         "num_fc_layers": 3,
         "dropout": 0.1,
     }
+    same = substitute(base, {"combiner": {"type": "concat", "dropout": 0.1}})["combiner"]
+    assert same == {"type": "concat", "num_fc_layers": 3, "dropout": 0.1}
 
 
 def test_a_feature_called_like_a_section_is_refused():
     base = {**BASE, "input_features": [{"name": "trainer", "type": "number"}]}
     with pytest.raises(ValueError, match="both a feature and a section"):
         target(base, "trainer.epochs")
+    base["input_features"][0]["name"] = "trainer.age"
+    assert target(base, "trainer.age.encoder") == ("input_features", 0, "encoder")
+
+
+def test_of_two_features_the_longer_name_is_meant():
+    base = {"input_features": [{"name": "a", "type": "number"}, {"name": "a.b", "type": "number"}]}
+    assert target(base, "a.b.encoder.type") == ("input_features", 1, "encoder", "type")
+    assert target(base, "a.bc.type") == ("input_features", 0, "bc", "type")
+    assert target(base, "a.b") == ("input_features", 1)
+
+
+@pytest.mark.parametrize("name", ["processor.memory", "trainer", "trainer.type"])
+def test_of_the_backend_only_options_of_the_trainer_are_searched(name):
+    assert target(BASE, "backend.trainer.num_leaves") == ("backend", "trainer", "num_leaves")
+    with pytest.raises(ValueError, match="says where a model is trained"):
+        target(BASE, f"backend.{name}")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [([1], "a mapping of sections"), ({"trainr": {}}, "'trainr' is no section")]
+)
+def test_what_the_whole_config_may_be_is_checked(value, words):
+    with pytest.raises(ValueError, match=words):
+        substitute(BASE, {".": value})
+
+
+def test_a_section_is_put_before_the_options_in_it_whatever_their_order():
+    parameters = {"trainer.epochs": 3, "training": {"epochs": 1, "batch_size": 8}}
+    for given in (parameters, dict(reversed(parameters.items()))):
+        assert substitute(BASE, given)["trainer"] == {"epochs": 3, "batch_size": 8}

@@ -59,7 +59,7 @@ def target(values: Values, name: str) -> KeyPath:
     )
     first, _, rest = name.partition(".")
     first = OLDER.get(first, first)
-    if found is not None and (found == first and first in SECTIONS):
+    if found == first and first in SECTIONS:
         raise ValueError(
             f"is both a feature and a section of the config; rename the feature {found!r}"
         )

@@ -53,3 +53,9 @@ def test_a_torn_line_is_passed_over_and_a_round_that_comes_again_is_not_new(tmp_
     again.epoch_finished(2, 10, METRICS)
     assert [(each.number, each.step) for each in follower.new()] == [(2, 10)]
     assert [(each.number, each.step) for each in Follower(path).new()] == [(1, 5), (2, 10)]
+
+
+def test_training_ends_with_the_evaluation_that_was_asked_for_and_not_before(tmp_path):
+    rounds = Rounds(RoundsOptions(path=str(tmp_path / "rounds.jsonl"), until=10))
+    assert rounds.epoch_finished(1, 5, METRICS) is None
+    assert rounds.epoch_finished(2, 10, METRICS)
