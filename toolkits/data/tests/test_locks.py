@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -100,3 +101,18 @@ def test_a_forked_process_that_leaves_the_block_leaves_the_lock_to_its_parent(
         with locked_if_free(path) as free:
             assert not free
     assert not path.exists()
+
+
+def test_a_folder_is_held_by_one_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder_if_free(folder) as first, folder_if_free(folder) as second:
+        assert (first, second) == (True, False)
+    with folder_if_free(folder) as free:
+        assert free
+
+    def lockless(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", lockless)
+    for unknown in (True, False):
+        with folder_if_free(folder, unknown) as free:
+            assert free is unknown

@@ -646,6 +646,8 @@ def shard(**changes):
         shard(rows=10**12),
         shard(bytes=True),
         shard(bytes="9"),
+        shard(bytes=-1),
+        shard(sha256="zz"),
         shard(index=1.5),
         shard(xxh3="zz"),
         shard(more=1),

@@ -1,6 +1,7 @@
 """Looking after caches: what is listed, who uses it, and that only what is ours and unused is
 ever removed."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -19,12 +20,12 @@ from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
 from distcore_data.cache import use as uses
-from distcore_data.cache.listing import list_caches
-from distcore_data.cache.prune import Rules, prune
+from distcore_data.cache.listing import Entry, list_caches
+from distcore_data.cache.prune import Rules, chosen, prune
 from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
 from distcore_data.locks import locked
-from distcore_data.stores import open_store
+from distcore_data.stores import Stat, open_store
 from distcore_testing.buckets import BUCKET, Fault
 
 build = Build("parquet", 2000)
@@ -154,6 +155,49 @@ def test_the_last_use_is_kept(place):
     assert [entry.key for entry in list_caches(place)][-1] == KEYS[0]
 
 
+def test_a_use_of_a_cache_that_is_gone_is_none_and_leaves_nothing(place):
+    use = begin_use(Cache.at(place, KEYS[0]))
+    store = open_store(place)
+    store.delete([name for name in store.list() if not Path(name).name.startswith(uses.READING)])
+    assert begin_use(Cache.at(place, KEYS[1])) is None
+    store.delete(store.list())
+    use.close()  # its cache went with its own object: it notes no last use of it
+    assert store.list() == {}
+
+
+def test_a_lock_of_a_manifest_is_of_the_one_that_lies_there(tmp_path, monkeypatch):
+    """While it was waited for, the cache was removed and built again."""
+    path = tmp_path / "manifest.json"
+    path.write_text("old")
+    real = fcntl.flock
+
+    def replaced(handle, how):
+        if path.read_text() == "old":
+            path.unlink()
+            path.write_text("new")
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    handle = uses.locked_manifest(tmp_path, fcntl.LOCK_SH)
+    assert os.read(handle, 9) == b"new"
+    os.close(handle)
+
+
+def test_a_use_in_a_bucket_counts_until_it_expires_and_for_ever_without_a_clock():
+    store = open_store("memory://users/caches")
+    names = {
+        name: f"k/{uses.READING}{name}.json" for name in ("late", "now", "ever", "odd", "gone")
+    }
+    for process, (name, path) in enumerate(names.items()):
+        if name != "gone":
+            who = b"?" if name == "odd" else b'{"host": "h", "process": %d}' % process
+            store.write(path, who)
+    times = {"late": 0.5, "now": 1.5, "ever": 0.0, "odd": 9.0, "gone": 9.0}
+    found = {path: Stat(9, times[name]) for name, path in names.items()}
+    found[f"other/{uses.READING}x.json"] = Stat(9, 9.0)
+    assert uses.users_there(store, found, "k", uses.EXPIRY + 1.0) == ["h:1", "h:2", "unknown"]
+
+
 COMES = """
 import sys
 from distcore_data.cache import Cache
@@ -262,6 +306,53 @@ def test_keeping_a_size_lets_go_of_what_was_used_longest_ago(place):
     use = begin_use(Cache.at(place, KEYS[1]))
     assert decided(prune(place, Rules(keep=0))) == {"b": "kept", "c": "removed"}
     use.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "going"),
+    [
+        (Rules(), "l"),
+        (Rules(older_than=100.0), "lo"),  # older than that, by the later of use and building
+        (Rules(keep=40), "l"),  # of caches: what is left over or foreign does not count
+        (Rules(keep=39), "lo"),
+        (Rules(keep=20), "lob"),  # what is used counts, and stays
+        (Rules(unused=True), "lobd"),
+    ],
+)
+def test_of_caches_that_nobody_uses_the_oldest_go(rules, going):
+    entries = [
+        Entry("l", "left over", 99),
+        Entry("f", "foreign", 99),
+        Entry("n", "building", 99),
+        Entry("u", "whole", 10, used=1.0, in_use=True),
+        Entry("o", "whole", 10, used=890.0, built=10.0),
+        Entry("b", "damaged", 10, used=10.0, built=900.0),
+        Entry("d", "whole", 10, used=950.0),
+    ]
+    assert "".join(entries[at].key for at in chosen(entries, rules, 1000.0)) == going
+
+
+def test_what_changed_since_it_was_listed_stays(tmp_path, monkeypatch):
+    """A run begins to build where a killed one left files; another's upload goes on."""
+    left = tmp_path / f"{KEYS[0]}.building-{TAIL}"
+    left.mkdir()
+    with monkeypatch.context() as patch:
+        found = list_caches(tmp_path)
+        patch.setattr(pruning, "list_caches", lambda *_: found)
+        with locked(tmp_path / f"{KEYS[0]}.lock"):
+            assert decided(prune(tmp_path, Rules())) == {"a": "kept"}
+    assert left.exists()
+
+    place = "memory://changed/caches"
+    store = open_store(place)
+    store.write(f"{KEYS[0]}/{TAIL}/train/00000.parquet", b"12345")
+    for module in ("listing", "prune"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    found = list_caches(place)
+    store.write(f"{KEYS[0]}/{TAIL}/train/00001.parquet", b"12345")
+    monkeypatch.setattr(pruning, "list_caches", lambda *_: found)
+    assert decided(prune(place, Rules())) == {"a": "kept"}
+    assert len(store.list(f"{KEYS[0]}/")) == 2
 
 
 def test_left_overs_go_and_what_is_being_built_stays(tmp_path):
