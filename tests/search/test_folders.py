@@ -1,0 +1,68 @@
+"""Whether the search that a folder holds is the one to go on with."""
+
+import copy
+
+import pytest
+
+from distcore.search.folders import refuse_another
+from distcore_core.errors import UserError
+
+MINE = {
+    "cache": "k1",
+    "random_seed": 42,
+    "config": {
+        "trainer": {"epochs": 2},
+        "backend": {"type": "local"},
+        "hyperopt": {"metric": "loss", "executor": {"num_samples": 3}},
+    },
+}
+
+
+def changed(path, value):
+    made = copy.deepcopy(MINE)
+    *parts, last = path.split(".")
+    inner = made
+    for part in parts:
+        inner = inner[part]
+    if value is None:
+        del inner[last]
+    else:
+        inner[last] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("cache", "k2", "the data, or how they are prepared,"),
+        ("random_seed", 7, "random_seed"),
+        ("config.trainer.epochs", 3, "trainer"),
+        ("config.trainer", None, "trainer"),
+        ("config.combiner", {"type": "concat"}, "combiner"),
+        ("config.hyperopt.metric", "accuracy", "hyperopt.metric"),
+        ("config.hyperopt.metric", None, "hyperopt.metric"),
+        ("config.hyperopt.goal", "maximize", "hyperopt.goal"),
+    ],
+)
+def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named):
+    other = changed(path, value)
+    for before, mine in ((MINE, other), (other, MINE)):
+        with pytest.raises(UserError, match=rf"is another one: {named} differ\."):
+            refuse_another(before, mine, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("config.backend", {"type": "ray"}),
+        ("config.extensions", [{"type": "report"}]),
+        ("config.plugins", {"search_path": "x"}),
+        ("config.hyperopt.executor", {"num_samples": 9}),
+    ],
+)
+def test_where_and_how_long_a_search_runs_may_change(tmp_path, path, value):
+    refuse_another(MINE, changed(path, value), tmp_path)
+
+
+def test_a_search_of_an_older_version_noted_no_cache(tmp_path):
+    refuse_another({**MINE, "cache": None}, MINE, tmp_path)

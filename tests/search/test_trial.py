@@ -1,0 +1,73 @@
+"""What a trial is trained for, and which of its rounds it is judged by."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from distcore.search.trial import TrialWork, _outcome, trial_values
+from distcore_core.errors import TrainingError
+from distcore_search.objective import Objective
+
+
+def work(tmp_path, config, objective):
+    return TrialWork(
+        config=config, parameters={}, objective=objective, data=None, directory=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("trainer", "split", "kept_by"),
+    [
+        (None, "validation", ("y", "roc_auc")),
+        ({"epochs": 3}, "test", ("y", "roc_auc")),
+        ({}, "training", (None, None)),
+        ({"validation_metric": "loss"}, "validation", (None, "loss")),
+        ({"validation_field": "z"}, "validation", ("z", None)),
+    ],
+)
+def test_weights_are_kept_by_what_the_search_is_after(tmp_path, trainer, split, kept_by):
+    config = {} if trainer is None else {"trainer": trainer}
+    objective = Objective("y", "roc_auc", "maximize", split)
+    made = trial_values(work(tmp_path, config, objective), {"trainer.batch_size": 8})["trainer"]
+    assert (made.get("validation_field"), made.get("validation_metric")) == kept_by
+    assert made["batch_size"] == 8
+    assert made.get("epochs") == (trainer or {}).get("epochs")
+
+
+CURVES = {
+    "training": {"y": {"loss": [0.3, 0.2, 0.1], "accuracy": [0.6, 0.7, 0.8]}},
+    "validation": {"y": {"loss": [0.5, 0.4, 0.6], "accuracy": [0.5, 0.9]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("objective", "score", "round", "evaluation"),
+    [
+        (Objective("y", "loss", "minimize"), 0.4, 2, {"loss": 0.4, "accuracy": 0.9}),
+        (Objective("y", "loss", "maximize"), 0.6, 3, {"loss": 0.6}),  # it has no third accuracy
+        (
+            Objective("y", "accuracy", "maximize", "training", "validation"),
+            0.8,
+            3,
+            {"loss": 0.6},
+        ),
+        (
+            Objective("y", "loss", "minimize", "validation", "training"),
+            0.4,
+            2,
+            {"loss": 0.2, "accuracy": 0.7},
+        ),
+    ],
+)
+def test_a_trial_is_judged_by_its_best_round(objective, score, round, evaluation):
+    trained = SimpleNamespace(statistics=CURVES)
+    found = _outcome(None, None, trained, objective, ())
+    assert found == {"score": score, "round": round, "rounds": 3, "evaluation": {"y": evaluation}}
+
+
+@pytest.mark.parametrize("values", [[math.nan], [None], []])
+def test_a_trial_without_a_finite_value_has_failed(values):
+    trained = SimpleNamespace(statistics={"validation": {"y": {"loss": values}}})
+    with pytest.raises(TrainingError, match="no finite validation loss of y"):
+        _outcome(None, None, trained, Objective("y", "loss", "minimize"), ())
