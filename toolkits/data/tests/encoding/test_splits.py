@@ -20,6 +20,7 @@ from distcore_core.errors import DataError, UserError
 from distcore_data.encoding import datetime_split
 from distcore_data.encoding.datetime_split import times_of
 from distcore_data.encoding.hashing import chosen, key_of, row_hashes
+from distcore_data.encoding.sampling import Sample, Sampling
 from distcore_data.encoding.splits import GivenSplitter, fixed_value, ludwig_hash, make_splitter
 from distcore_data.encoding.splitter import Rows, Splitter, coded
 from distcore_data.encoding.stratified_split import GROUP, spread
@@ -409,6 +410,32 @@ def test_row_hashes_are_known_and_samples_have_their_proportion():
     assert chosen(1, rows, 1.0).all()
     assert not chosen(1, rows, 0.0).any()
     assert key_of(1, "sample") != key_of(1, "split")
+
+
+def test_a_sample_of_as_many_rows_as_there_are_is_all_of_them(caplog):
+    for total in (9, 10):
+        assert Sampling(size=10).of(total) is None
+        assert f"10 is not below the {total} rows" in caplog.text
+    caplog.clear()
+    assert Sampling(3, size=10).of(40) == Sampling(3, ratio=0.25).of(7) == Sample(3, 0.25)
+    assert not caplog.text
+    takes_all = [Sampling(**each).takes_all for each in ({}, {"size": 10}, {"ratio": 0.5})]
+    assert takes_all == [True, False, False]
+
+
+def test_a_sample_of_no_row_is_refused_and_the_rows_of_any_other_are_counted():
+    total = (1 << 20) + 1000
+    few, none = Sample(2, 1e-6), Sample(3, 1e-6)
+    assert list(few.picked(total)) == [2, 0]  # a million rows at a time
+    half = Sample(3, 0.5)
+    assert sum(half.picked(total)) == half.mask(np.arange(total)).sum()
+    asked = Sampling(ratio=1e-6)
+    for sample in (few, None):
+        asked.refuse_none(sample, total, "d.csv")
+    assert "takes 2 of the" in asked.hint(few, total)
+    assert asked.hint(None, total) == ""
+    with pytest.raises(UserError, match=r"none of the 1049576 rows of d\.csv"):
+        asked.refuse_none(none, total, "d.csv")
 
 
 def test_numbers_beyond_the_seconds_that_fit_are_no_times():
