@@ -4,7 +4,7 @@ nulls and slices."""
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distcore_data.encoding import numbers
@@ -25,6 +25,8 @@ def present(values):
 
 
 @given(COLUMNS, st.integers(0, 20))
+@example([-0.0], 0)
+@example([-1.0, None, -0.0], 0)
 def test_moments_and_extremes_are_those_of_exactsum(values, start):
     array = pa.array(values, pa.float64()).slice(min(start, len(values)))
     found, expected = numbers.described(array), present(values[start:])
@@ -119,6 +121,12 @@ def test_what_is_surely_finite(size):
     outside = np.concatenate([[np.nan], values[1 : size + 1], [np.inf]])
     assert numbers.surely_finite(pa.array(outside, from_pandas=False)[1 : size + 1])
     assert not numbers.surely_finite(pa.array([1, 2]))  # no doubles
+
+
+def test_what_is_no_double_is_left_to_others():
+    for other in (pa.array([1, 2]), pa.array([1.0, 2.0], pa.float32())):
+        assert numbers.described(other) is None
+        assert numbers.scaled(other, 0.0, 1.0, 0.0) is None
 
 
 def test_buffers_that_are_too_short_are_refused():
