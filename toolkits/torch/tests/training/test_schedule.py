@@ -96,6 +96,9 @@ def test_constant_says_so_and_a_reduction_multiplies():
     assert schedule.constant
     schedule.reductions = 2
     assert schedule.rate(9) == BASE / 4
+    for changing in ({"decay": "linear"}, {"warmup_fraction": 0.1}, {"warmup_evaluations": 1}):
+        options = LearningRateScheduler(**changing)
+        assert not Schedule(options, Shape(BASE, TOTAL, ROUND)).constant
 
 
 @pytest.mark.parametrize("direction", ["min", "max"])
@@ -114,12 +117,15 @@ def test_plateau_reduces_when_torch_does(direction):
 
 def test_plateau_stops_at_its_limit_and_goes_on_from_its_state():
     one, two = Plateau(2, 1, "min"), Plateau(2, 1, "min")
+    reduced = 0
     for index in range(12):
         fresh = Plateau(2, 1, "min")
         fresh.restore(two.state())
         two = fresh
-        assert one.observe(1.0 + index) == two.observe(1.0 + index)
-    assert one.reductions == two.reductions == 2
+        now = one.observe(1.0 + index)
+        assert two.observe(1.0 + index) == now
+        reduced += now
+    assert reduced == one.reductions == two.reductions == 2
 
 
 def test_scaling():

@@ -451,6 +451,11 @@ def test_what_may_change_on_resume_and_what_may_not():
             ours(loader={"lanes": 8}),
             r"backend\.loader\.lanes was not there and is 8, so rows would come in another order",
         ),
+        (
+            ours(combiner={"type": "concat", "layers": [{"size": 8}]}),
+            r'combiner\.layers was not there and is \[\{"size": 8\}\]',
+        ),
+        ({**ours(), "global_batch_rows": 32}, "a step had 64 rows over all workers and has 32 "),
         (ours(key="other"), "another cache"),
         (ours(seed=2), "random_seed was 1 and is 2"),
     ):
