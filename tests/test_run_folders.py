@@ -1,0 +1,113 @@
+"""A run's folder: which one a new run gets, what is left of one that failed, and what is said of
+its end."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from distcore.workflow import folders
+from distcore_core.errors import CheckpointError, TrainingError, UserError
+from distcore_data.seals import read_sealed
+
+
+def fresh(root):
+    return folders.fresh_folder(root, "experiment", "run")
+
+
+def test_two_runs_share_no_folder(tmp_path):
+    with fresh(tmp_path) as first, fresh(tmp_path) as second:
+        (first / "description.json").write_text("{}")
+    with fresh(tmp_path) as third:  # the first was ended before it had saved anything
+        pass
+    names = [each.name for each in (first, second, third)]
+    assert names == ["experiment_run", "experiment_run_1", "experiment_run"]
+    assert list(third.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["model/weights.safetensors", "checkpoints/step-00000001/state.json", "notes.txt"]
+)
+def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path, name):
+    path = tmp_path / "experiment_run" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    (tmp_path / "experiment_run_1").write_text("a file")
+    with fresh(tmp_path) as folder:
+        assert folder.name == "experiment_run_2"
+    assert path.read_text() == "mine"
+
+
+def session_in(folder):
+    return SimpleNamespace(directory=folder, mirror=None, home=folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("description.json", False),
+        ("checkpoints/step-00000001.tmp/state.json", False),
+        ("checkpoints/step-00000001/state.json", True),
+        ("checkpoints/round-1.ubj", True),  # as another trainer names its own
+        ("model/model.json", True),
+    ],
+)
+@pytest.mark.parametrize("error", [TrainingError("no"), KeyboardInterrupt(), SystemExit(1)])
+def test_of_a_run_that_ends_early_what_is_of_use_stays(tmp_path, name, stays, error):
+    folder = tmp_path / "run"
+    path = folder / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(type(error)), folders.gone_if_refused(session_in(folder)):
+        raise error
+    assert (path.exists(), folder.exists()) == (stays, stays)
+
+
+def test_what_nobody_expected_leaves_all_there_is(tmp_path):
+    with pytest.raises(ZeroDivisionError), folders.gone_if_refused(session_in(tmp_path)):
+        raise ZeroDivisionError
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "resuming", "state"),
+    [
+        (TrainingError("no"), True, "failed"),
+        (KeyboardInterrupt(), False, "stopped"),
+        (SystemExit(1), True, "stopped"),
+        (UserError("no"), False, "failed"),
+        (UserError("no"), True, None),  # refused to go on: the run ended as was said before
+        (CheckpointError("no"), True, None),
+        (ZeroDivisionError("no"), True, "failed"),
+    ],
+)
+def test_how_a_run_ended_is_said_in_its_folder(tmp_path, error, resuming, state):
+    path = tmp_path / folders.ENDED
+    with (
+        pytest.raises(type(error)),
+        folders.noting_the_end(session_in(tmp_path), resuming=resuming),
+    ):
+        raise error
+    assert path.exists() == (state is not None)
+    if state is not None:
+        said = read_sealed(path, "")
+        assert (said["state"], said["error"]) == (state, str(error))
+        assert ("frames" in said) == isinstance(error, ZeroDivisionError)
+        with folders.noting_the_end(session_in(tmp_path), resuming=True):
+            pass
+        assert not path.exists()
+
+
+def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):
+    for step in (99_999_999, 100_000_000, 7):
+        (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+    with (
+        pytest.raises(KeyboardInterrupt, match="step-100000000; go on from it"),
+        folders.saying_how_to_go_on(session_in(tmp_path)),
+    ):
+        raise KeyboardInterrupt
+    (tmp_path / "model").mkdir()
+    with (
+        pytest.raises(KeyboardInterrupt, match="model is trained; evaluate it"),
+        folders.saying_how_to_go_on(session_in(tmp_path)),
+    ):
+        raise KeyboardInterrupt
