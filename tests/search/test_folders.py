@@ -62,7 +62,4 @@ def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named)
 )
 def test_where_and_how_long_a_search_runs_may_change(tmp_path, path, value):
     refuse_another(MINE, changed(path, value), tmp_path)
-
-
-def test_a_search_of_an_older_version_noted_no_cache(tmp_path):
-    refuse_another({**MINE, "cache": None}, MINE, tmp_path)
+    refuse_another({**MINE, "cache": None}, MINE, tmp_path)  # an older version noted none

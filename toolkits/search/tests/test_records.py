@@ -51,13 +51,17 @@ def test_a_stopped_trial_has_the_score_of_its_best_round(trial):
     assert found["seconds"] == 3.0
 
 
-def test_a_trial_that_failed_or_has_no_model_for_the_test_split_has_no_score(trial):
+def test_a_trial_that_failed_or_has_no_round_or_no_model_to_test_has_no_score(trial):
     losses(trial, 0.5)
     running = read_record(trial)
     assert end_record(trial, "failed", OBJECTIVE, "its process died")["score"] is None
     write_record(trial, running)
     found = end_record(trial, "stopped", Objective("y", "loss", "minimize", "test"))
     assert (found["score"], found["rounds"]) == (None, 1)
+    (trial / "rounds.jsonl").unlink()
+    write_record(trial, running)
+    found = end_record(trial, "stopped", OBJECTIVE)
+    assert (found["rounds"], found["round"], found["score"]) == (0, None, None)
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
@@ -66,11 +70,6 @@ def test_a_trial_that_has_ended_keeps_its_own_word(trial, state):
     write_record(trial, ended)
     assert end_record(trial, "failed", OBJECTIVE, "its process died") == ended
     assert read_record(trial) == ended
-
-
-def test_a_trial_without_a_round_has_no_score(trial):
-    found = end_record(trial, "stopped", OBJECTIVE)
-    assert (found["rounds"], found["round"], found["score"]) == (0, None, None)
 
 
 def test_a_trial_that_was_begun_is_gone_on_with(work, trial):

@@ -1,0 +1,104 @@
+"""Who holds a lease, by a clock of the test's own."""
+
+import pytest
+
+from distcore_data.stores import lease as leases
+from distcore_data.stores import open_store
+from distcore_data.stores.lease import LOOK, PATIENCE, Lease, alive
+
+
+class Clock:
+    """`then` is called with the time at every look of who waits."""
+
+    def __init__(self):
+        self.now, self.then = 100.0, lambda now: None
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.then(self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(leases, "time", made)
+    return made
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(f"memory://{tmp_path.name}/leases")
+
+
+def test_a_lease_of_the_dead_is_taken_after_patience(store, clock):
+    store.create("l", b"dead")
+    waits = []
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: waits.append(clock.now))
+        assert waits == [100.0]
+        assert PATIENCE < clock.now - 100.0 <= PATIENCE + 2 * LOOK
+        assert store.read("l") != b"dead"
+    assert store.list() == {}
+
+
+def test_a_lease_of_the_living_is_theirs(store, clock):
+    store.create("l", b"0")
+    clock.then = lambda now: store.write("l", b"%d" % now)
+    with Lease(store, "l") as lease:
+        assert not lease.acquire_from_the_dead(lambda: None)
+    assert clock.now < 100.0 + PATIENCE
+    assert store.read("l") == b"%d" % clock.now  # and is left to them
+
+
+def test_a_lease_that_is_waited_for_is_held_once_its_holder_lets_go(store, clock):
+    store.create("l", b"0")
+
+    def then(now):
+        if now >= 100.0 + 2 * PATIENCE:
+            store.delete(["l"])
+        elif now % leases.BEAT == 0:  # it lives, for longer than patience
+            store.write("l", b"%d" % now)
+
+    clock.then = then
+    with Lease(store, "l") as lease:
+        assert lease.acquire(lambda: False, lambda: None)
+        assert clock.now == 100.0 + 2 * PATIENCE
+        with Lease(store, "l") as other:
+            clock.then = lambda now: None
+            assert not other.acquire(lambda: clock.now >= 170.0, lambda: None)
+        assert clock.now == 170.0  # what it waited for was done
+        assert store.list().keys() == {"l"}
+
+
+def test_a_holder_that_lets_go_between_two_looks_is_no_other_one(store, clock, monkeypatch):
+    store.create("l", b"0")
+    real = store.create
+
+    def create(name, content):
+        made = real(name, content)
+        if not made and clock.now > 100.0:
+            store.delete([name])
+        return made
+
+    monkeypatch.setattr(store, "create", create)
+    with Lease(store, "l") as lease:
+        monkeypatch.setattr(lease, "_prove", lambda: None)
+        assert lease.acquire_from_the_dead(lambda: None)
+
+
+def test_those_live_whose_leases_change(store, clock):
+    for name in ("lives", "dead", "ends"):
+        store.create(name, b"0")
+
+    def then(now):
+        store.write("lives", b"%d" % now)
+        store.delete(["ends"])
+
+    clock.then = then
+    assert alive(store, ["lives", "dead", "ends", "none"]) == {"lives"}
+    assert clock.now == 100.0 + 2 * leases.BEAT
+    assert alive(store, ["none"]) == set()
+    assert clock.now == 100.0 + 2 * leases.BEAT  # nothing to wait for

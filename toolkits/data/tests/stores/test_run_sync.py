@@ -1,0 +1,114 @@
+"""A run's folder in a bucket: what is put and deleted, and in which order, so that a kill in
+between leaves nothing that is taken for whole."""
+
+import os
+
+import pytest
+
+from distcore_data.stores.run_sync import STARTED, Mirror
+
+M = "manifest.json"
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    """With `calls`, what it asks of its store to change."""
+    made = Mirror.at(f"memory://{tmp_path.name}/run")
+    made.calls = []
+
+    def noting(name, real):
+        def call(what, *more):
+            what = list(what) if name == "delete" else what
+            made.calls.append((name, what))
+            return real(what, *more)
+
+        return call
+
+    for name in ("put", "delete"):
+        monkeypatch.setattr(made.store, name, noting(name, getattr(made.store, name)))
+    return made
+
+
+def folder_of(path, **files):
+    path.mkdir()
+    for name, text in files.items():
+        (path / name.replace("_", ".")).write_text(text)
+    return path
+
+
+def test_a_folders_last_file_is_put_last_and_deleted_first(mirror, tmp_path):
+    mirror.put_folder("model", folder_of(tmp_path / "one", a="1", z="2", manifest_json="m1"), M)
+    puts = [("put", f"model/{name}") for name in ("a", "z", M)]
+    assert [each for each in mirror.calls if each != ("delete", [])] == puts
+    mirror.calls.clear()
+    mirror.put_folder("model", folder_of(tmp_path / "two", b="3", z="4", manifest_json="m2"), M)
+    assert mirror.calls == [
+        ("delete", [f"model/{M}"]),
+        *(("put", f"model/{name}") for name in ("b", "z", M)),
+        ("delete", ["model/a"]),
+    ]
+    for name in (STARTED, "a.json", "t.json", "models/a", "model/deeper/x"):
+        mirror.store.create(name, b"1")
+    mirror.calls.clear()
+    mirror.remove_folder("model", M)
+    mirror.remove()
+    assert mirror.calls == [
+        ("delete", [f"model/{M}", "model/b", "model/deeper/x", "model/z"]),
+        ("delete", ["a.json", "models/a", "t.json", STARTED]),
+    ]
+    for name in (f"checkpoints/b/{M}", "checkpoints/a/x", f"checkpoints/c/d/{M}", "checkpoints/e"):
+        mirror.store.create(name, b"1")
+    assert mirror.folders("checkpoints") == ["checkpoints/a", "checkpoints/b"]
+    assert mirror.folders("checkpoints", M) == ["checkpoints/b"]
+
+
+def test_a_folder_comes_whole_in_place_of_another_one_and_once(mirror, tmp_path, monkeypatch):
+    mirror.put_folder("model", folder_of(tmp_path / "there", a="1", manifest_json="m1"), M)
+    mirror.store.create("model/deeper/x", b"1")
+    here = folder_of(tmp_path / "here", old="0", manifest_json="m0")
+    mirror.get_folder("model", here, M)
+    assert {each.name: each.read_text() for each in here.iterdir()} == {"a": "1", M: "m1"}
+    (here / "a").write_text("kept")
+    monkeypatch.setattr(mirror.store, "open", None)
+    mirror.get_folder("model", here, M)  # it is there already
+    assert (here / "a").read_text() == "kept"
+    with pytest.raises(FileNotFoundError):
+        mirror.get_folder("other", tmp_path / "nowhere", M)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path):
+    run = folder_of(tmp_path / "run", a_json="1", _hidden="1")
+    for name in ("checkpoints/step-1/state.json", "model/model.json", "logs/b.txt", "logs/.c"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("1")
+    (run / "link.json").symlink_to(run / "a.json")
+    mirror.put_files(run)
+    assert mirror.calls == [("put", "a.json"), ("put", "logs/b.txt")]
+    mirror.put_files(run)
+    assert len(mirror.calls) == 2
+    status = (run / "a.json").stat()
+    (run / "a.json").write_text("22")
+    os.utime(run / "a.json", ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(run / "logs" / "b.txt", ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    mirror.put_files(run)
+    assert mirror.calls[2:] == [("put", "a.json"), ("put", "logs/b.txt")]
+    assert mirror.store.read("a.json") == b"22"
+
+
+def test_two_runs_share_no_folder_but_one_that_makes_room(tmp_path):
+    root = f"memory://{tmp_path.name}"
+    urls = [Mirror.begin(root, "run").url for _ in range(2)]
+    assert [each.rpartition("/")[2] for each in urls] == ["run", "run_1"]
+    Mirror.at(f"{root}/run_2").store.create("mine.txt", b"1")  # no run's, and nobody's claim
+    asked = []
+
+    def makes_room(mirror):
+        asked.append(mirror.url.rpartition("/")[2])
+        return asked[-1] == "run_1"
+
+    before = Mirror.at(urls[1]).store.read(STARTED)
+    assert Mirror.begin(root, "run", makes_room=makes_room).url == urls[1]
+    assert asked == ["run", "run_1"]
+    assert Mirror.at(urls[1]).store.read(STARTED) != before
+    assert Mirror.begin(root, "run").url.endswith("run_3")
