@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import results
+from distcore.workflow.kept import Kept
 from distcore_core.errors import DataError, UserError
 from distcore_testing import data
 from distcore_torch import decoding, prediction
@@ -58,6 +60,25 @@ def test_csv_with_keys(trained: Path, tmp_path: Path) -> None:
     assert [row["island"] for row in rows] == [row["island"] for row in given]
     table = distcore.load(trained / "experiment_run").predict(trained / "penguins.csv")
     assert [row["species_predictions"] for row in rows] == table["species_predictions"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("read", "predicted"), [([5], [1, 3, 1]), ([3, 0, 2], [5]), ([1, 2, 0, 2], [2, 0, 2, 1])]
+)
+def test_kept_columns_are_those_of_the_rows_however_both_are_cut(
+    read: list[int], predicted: list[int]
+) -> None:
+    def cut(values: pa.RecordBatch, sizes: list[int]) -> list[pa.RecordBatch]:
+        return [values.slice(sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+
+    keys = pa.record_batch({"other": list("vwxyz"), "key": list("abcde")})
+    parts = [SimpleNamespace(read=partial(lambda part: part, each)) for each in cut(keys, read)]
+    source: Any = SimpleNamespace(partitions=lambda most: parts)
+    kept = Kept(source, pa.schema([("key", pa.string())]))
+    found = list(kept.beside(iter(cut(pa.record_batch({"y": range(5)}), predicted))))
+    assert [each.num_rows for each in found] == predicted
+    table = pa.Table.from_batches(found)
+    assert table.to_pydict() == {"key": list("abcde"), "y": [0, 1, 2, 3, 4]}
 
 
 @pytest.mark.parametrize(
@@ -379,6 +400,8 @@ def test_predictions_replace_none_of_a_run(tmp_path: Path) -> None:
         distcore.predict(run, table, output_file=run / "new.csv", overwrite=True, view="none")
     model = shutil.copytree(run / "model", tmp_path / "mine")
     (run / "predictions.parquet").unlink()
+    with pytest.raises(UserError, match=r"description\.json is a run's"):
+        distcore.evaluate(model, table, output_directory=run, overwrite=True, view="none")
     distcore.predict(model, table, output_directory=run, view="none")  # a training's, say
     (run / "predictions.parquet").unlink()
     shutil.rmtree(run / "model")  # as it is where a run was stopped, which would go on

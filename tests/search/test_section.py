@@ -349,15 +349,12 @@ def test_a_feature_called_like_a_section_is_refused():
     assert target(base, "trainer.age.encoder") == ("input_features", 0, "encoder")
 
 
-def test_of_two_features_the_longer_name_is_meant():
+def test_of_two_features_the_longer_name_is_meant_and_of_the_backend_its_trainers_options():
     base = {"input_features": [{"name": "a", "type": "number"}, {"name": "a.b", "type": "number"}]}
     assert target(base, "a.b.encoder.type") == ("input_features", 1, "encoder", "type")
     assert target(base, "a.bc.type") == ("input_features", 0, "bc", "type")
     assert target(base, "a.b") == ("input_features", 1)
-
-
-@pytest.mark.parametrize("name", ["processor.memory", "trainer", "trainer.type"])
-def test_of_the_backend_only_options_of_the_trainer_are_searched(name):
-    assert target(BASE, "backend.trainer.num_leaves") == ("backend", "trainer", "num_leaves")
-    with pytest.raises(ValueError, match="says where a model is trained"):
-        target(BASE, f"backend.{name}")
+    assert target(base, "backend.trainer.num_leaves") == ("backend", "trainer", "num_leaves")
+    for name in ("processor.memory", "trainer", "trainer.type"):
+        with pytest.raises(ValueError, match="says where a model is trained"):
+            target(base, f"backend.{name}")
