@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distcore.config import load_config
+from distcore.config import giveaway, load_config
 from distcore.config.initialise import suggest
 
 ROWS = 400
@@ -33,9 +33,9 @@ SAYS_LITTLE = {
 }
 
 
-def lines(target: object, **columns: object) -> dict[str, str]:
+def lines(target: object, name: str = "target", **columns: object) -> dict[str, str]:
     """The line of each column."""
-    text = suggest(pa.table({**columns, "noise": NOISE, "target": target}), "target")
+    text = suggest(pa.table({**columns, "noise": NOISE, name: target}), name)
     load_config(text)
     found = [line for line in text.splitlines() if "name: " in line]
     return {line.split("name: ")[1].split(",")[0]: line for line in found}
@@ -90,3 +90,28 @@ def test_a_skewed_target_is_told_with_the_way_out() -> None:
     assert "normalization: log1p" in lines(price)["target"]
     assert "log1p" not in lines(price - price.mean())["target"]
     assert "log1p" not in lines(NOISE + 10)["target"]
+
+
+def test_a_rare_class_is_told() -> None:
+    assert "the rarer in 4 % of the rows" in lines(np.arange(ROWS) % 25 == 0)["target"]
+    assert "rarer" not in lines(GONE)["target"]
+    classes = [f"c{n}" for n in np.minimum(np.arange(ROWS) // 100, 3)]
+    assert "too few" not in lines(classes)["target"]
+    found = lines(["odd", "even", "even", *classes[3:]])["target"]
+    assert "2 of them in fewer than 10 rows, too few to learn from" in found
+
+
+def test_a_name_of_several_lines_writes_none_of_its_own() -> None:
+    name = "gone\noutput_features: []"
+    found = lines(GONE, name, reason=TELLS["reason"])
+    assert r"it tells gone\noutput_features: [] by itself" in found["reason"]
+
+
+@pytest.mark.parametrize("target", [["yes", "no"], [1.5, 2.5]])
+def test_rows_that_are_looked_at_may_have_no_target(
+    monkeypatch: pytest.MonkeyPatch, target: list[object]
+) -> None:
+    monkeypatch.setattr(giveaway, "ROWS", 100)
+    late = pa.array([*[None] * 200, *(target * 100)])
+    found = lines(late, reason=TELLS["reason"], below=TELLS["below"])
+    assert not any("; it tells" in line for line in found.values())

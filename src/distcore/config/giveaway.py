@@ -1,5 +1,5 @@
-"""Columns that tell the target by themselves, and targets of very unequal sizes: what `distcore
-init` says of them in comments."""
+"""Columns that tell the target by themselves, and targets of very unequal amounts or classes: what
+`distcore init` says of them in comments."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from distcore.config.guess import RARE, Guess
 from distcore_data.arrow import scalar, to_numpy
+from distcore_data.printable import printable
 
 TOLD = 0.95
 """Of the rows that the commonest class gets wrong: from this share on, a column tells the
@@ -22,10 +23,14 @@ LIKE = 0.999
 """From this correlation of ranks on, a number tells a number."""
 
 LEAST = 20
-"""Rows that the commonest class gets wrong, or that have both numbers; fewer say nothing."""
+"""Rows that have a target, that the commonest class gets wrong, or that have both numbers; fewer
+say nothing."""
 
 ROWS = 10_000
 """That are looked at."""
+
+UNEVEN = 0.1
+"""Below this share of the rows a class of two is rare."""
 
 SKEWED = 3.0
 """From this skewness on, a target's few largest values weigh more than all others."""
@@ -34,7 +39,7 @@ SKEWED = 3.0
 def remarked(
     inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table
 ) -> tuple[list[Guess], list[Guess]]:
-    """The same, with a remark where a column gives a target away, or a target is skewed."""
+    """The same, with a remark where a column gives a target away, or a target is uneven."""
     table = table.slice(0, ROWS)
     targets = list(outputs)
     found = []
@@ -43,13 +48,33 @@ def remarked(
             (one.name for one in targets if _tells(each, table[each.name], one, table[one.name])),
             None,
         )
-        remark = f"it tells {told} by itself; leave it out unless it is known when you predict"
+        said = printable(told or "")  # no line of the config's own, whatever the column is called
+        remark = f"it tells {said} by itself; leave it out unless it is known when you predict"
         found.append(_with(each, remark) if told else each)
-    remark = "skewed: preprocessing: {normalization: log1p} would learn ratios, not amounts"
-    return found, [
-        _with(each, remark) if each.type == "number" and _is_skewed(table[each.name]) else each
-        for each in targets
-    ]
+    remarks = [(each, _of_target(each, table[each.name])) for each in targets]
+    return found, [_with(each, remark) if remark else each for each, remark in remarks]
+
+
+def _of_target(guess: Guess, column: pa.ChunkedArray) -> str:
+    """What is said of a target whose values are very unequal; "" of others."""
+    if guess.type == "number":
+        if not _is_skewed(column):
+            return ""
+        return "skewed: preprocessing: {normalization: log1p} would learn ratios, not amounts"
+    known = column.drop_null()
+    if len(known) < LEAST:
+        return ""
+    rows = np.bincount(_codes(known))
+    rare = rows.min() / rows.sum()
+    if len(rows) == 2 and rare < UNEVEN:
+        return (
+            f"the rarer in {100 * rare:.2g} % of the rows: accuracy says little, and the report "
+            "has other thresholds than 0.5"
+        )
+    few = int((rows < RARE).sum())
+    if len(rows) > 2 and few:
+        return f"{few} of them in fewer than {RARE} rows, too few to learn from"
+    return ""
 
 
 def _with(guess: Guess, remark: str) -> Guess:
@@ -61,6 +86,8 @@ def _tells(guess: Guess, column: pa.ChunkedArray, wanted: Guess, target: pa.Chun
     column, target = column.filter(known), target.filter(known)
     if wanted.type == "number":
         return guess.type == "number" and _is_like(_numbers(column), _numbers(target))
+    if len(target) < LEAST:
+        return False
     classes = _codes(target)
     wrong = _wrong(np.zeros(len(classes), np.int64), classes)
     if wrong < LEAST:
