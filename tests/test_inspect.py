@@ -112,6 +112,8 @@ def test_init_never_overwrites(folder, capsys):
     assert main(["init", "--dataset", str(path), "--target", "y", "--output", "config.yaml"]) == 2
     assert "config.yaml exists and was left as it is" in capsys.readouterr().err
     assert (folder / "config.yaml").read_text() == "mine: true\n"
+    assert main(["init", "--dataset", "none.csv", "--target", "y", "--output", "config.yaml"]) == 2
+    assert "config.yaml exists" in capsys.readouterr().err  # before the data are looked at
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,8 @@ def init(arguments: Namespace) -> int:
         raise UserError(
             "No data was given. Give --dataset, or --training_set and what lies beside it."
         )
+    if arguments.output is not None:  # not only after large data were looked at
+        refuse_taken(Path(arguments.output))
     tables, decimal = look(
         lambda options: {
             name: sample(path, rows=50_000, format=arguments.data_format, options=options)
@@ -84,22 +86,22 @@ def init(arguments: Namespace) -> int:
     if arguments.output is None:
         print(text, end="")
     else:
-        write_new(Path(arguments.output), text)
+        refuse_taken(Path(arguments.output))
+        write(Path(arguments.output), text)
         data = " ".join(f"--{name} {getattr(arguments, name)}" for name in given)
         command = f"distcore experiment --config {arguments.output} {data}"
         print(f"Wrote {arguments.output}. Train with: {command}")
     return 0
 
 
-def write_new(path: Path, text: str) -> None:
-    """Write a file that must not exist yet: a config that somebody edited is never overwritten."""
+def refuse_taken(path: Path) -> None:
+    """Raise UserError if the file exists: a config that somebody edited is never overwritten."""
     from distcore_core.errors import UserError
 
     if path.exists():
         raise UserError(
             f"{path} exists and was left as it is. Give another name with --output, or remove it."
         )
-    write(path, text)
 
 
 def write_again(path: Path, text: str, beginning: str) -> None:
