@@ -190,6 +190,12 @@ def test_bytes_that_come_out_otherwise_mean_a_new_cache(root, caplog):
     assert f"{KEY}/manifest.json" not in store.list()
     build.assert_whole(build.ensure(root))
 
+    damage(cache, "train", "flipped")
+    noticed(cache)
+    assert repair(cache, lambda builder, manifest, shards: None) == 0
+    assert "The data now give no file train/00000" in caplog.text
+    assert f"{KEY}/manifest.json" not in store.list()
+
 
 @pytest.mark.parametrize("target", ["train", "manifest.json"])
 def test_nothing_is_written_through_a_link(tmp_path, target):
