@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
-from distcore_data.sources import jsonlines, parquet_groups
+from distcore_data.sources import digests, jsonlines, parquet_groups
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import column_names, open_source, sample
 
@@ -541,8 +541,6 @@ def test_digest_of_a_frame_is_of_its_values(monkeypatch_slice, cuts, width):
 
 @pytest.fixture(scope="module")
 def monkeypatch_slice():
-    from distcore_data.sources import digests
-
     patch = pytest.MonkeyPatch()
     yield lambda rows: patch.setattr(digests, "SLICE_ROWS", rows)
     patch.undo()
@@ -555,6 +553,13 @@ def test_digest_tells_missing_from_zero_and_shifted_texts():
     assert len({of(["ab", "c"]), of(["a", "bc"]), of(["abc", ""]), of(["abc", None])}) == 4
     assert of([0.0, 1.0], "number") != of([None, 1.0], "number")
     assert of([float("nan"), 1.0], "number") == of([None, 1.0], "number")
+    for missing in (float("nan"), None):  # an Arrow table may have both
+        table = pa.table({"a": pa.array([missing, 1.0], from_pandas=False)})
+        assert open_source(table, {"a": "number"}).digest() == of([None, 1.0], "number")
+    days = pa.array([18_000, 1], pa.int32())
+    tables = [pa.table({"a": each}) for each in (days, days.cast(pa.date32()))]
+    assert len({open_source(each, {"a": "category"}).digest() for each in tables}) == 2
+    assert digests.combined([1, 23]) != digests.combined([12, 3])
 
 
 def test_remote_datasets(files, tmp_path):
