@@ -9,7 +9,7 @@ from distcore.workflow import summary_of_test
 from distcore.workflow.summary import summary_of
 from distcore_core.contracts import TrainResult
 from distcore_core.progress import Progress, Round
-from distcore_torch import packing
+from distcore_torch import packing, prediction
 from distcore_torch.training import scores
 
 
@@ -106,3 +106,17 @@ def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, 
     assert {each["input"] for each in found["importance"]["inputs"]} == {"a", "b"}
     assert scored == ["main"] * 4  # the headline; all inputs; each input dealt out anew
     assert set(read) == {"a", "b", "main"}
+
+
+def test_an_experiment_predicts_its_test_rows_once(place, monkeypatch):
+    """The worst of them were looked for in a pass of their own, which took as long as the test."""
+    asked, real = [], prediction.split_batches
+
+    def counted(artifact, reader, split, *more):
+        asked.append(split)
+        return real(artifact, reader, split, *more)
+
+    monkeypatch.setattr(prediction, "split_batches", counted)
+    place.good("experiment")
+    assert asked.count("test") == 1
+    assert json.loads((place.results / "summary.json").read_text())["worst"]

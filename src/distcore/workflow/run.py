@@ -23,7 +23,7 @@ from distcore.workflow.session import Session, open_session
 from distcore.workflow.split_scores import add_split_scores
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore.workflow.summary import summary_of
-from distcore.workflow.summary_of_test import of_test_split
+from distcore.workflow.summary_of_test import Worst, of_test_split
 from distcore.workflow.training_log import training_log
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
@@ -192,6 +192,10 @@ def _evaluate_test_split(
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
+        worst = None
+        if "skip_save_report" not in skip and reader.rows("test"):
+            worst = Worst(reader, artifact)
+            batches = worst.seen(batches)
         results.predictions(
             path,
             evaluation.run(batches, session.progress, decode=path is not None),
@@ -199,8 +203,8 @@ def _evaluate_test_split(
         )
         session.progress.end()
         statistics = evaluation.statistics()
-        if "skip_save_report" not in skip and reader.rows("test"):
-            of_test_split(session, summary, reader, artifact, statistics)
+        if worst is not None:
+            of_test_split(session, summary, reader, artifact, statistics, worst)
     results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
     results.write(
         session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats"

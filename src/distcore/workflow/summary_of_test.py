@@ -4,9 +4,9 @@ matter, the worst rows."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore.workflow.drift import LOOKED_AT, drifts_of
 from distcore_core.contracts import JSON, Batch, Split
@@ -28,15 +28,24 @@ REPEATED_VALUES = 1 << 22
 classes would be 16 GB."""
 
 WORST = 10
+LACKS = "The summary lacks its part %r: %s: %s"
+
+Scored = TypeVar("Scored", bound=tuple[Any, Mapping[str, Any]])
+"""A batch, and what the model says of it."""
 
 log = logging.getLogger("distcore")
 
 
 def of_test_split(
-    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, test: JSON
+    session: Session,
+    summary: JSON,
+    reader: CacheReader,
+    artifact: Artifact,
+    test: JSON,
+    worst: Worst,
 ) -> JSON:
     """The summary with what the test split shows. What cannot be found out is left out, and
-    told."""
+    told. worst: that saw the whole split."""
     for output, metrics in test.items():
         for metric, value in metrics.items():
             if value is None or isinstance(value, int | float):
@@ -45,15 +54,16 @@ def of_test_split(
         ("headline", _headline),
         ("columns", _columns),
         ("importance", _importance),
-        ("worst", _worst),
     ):
         try:
             found = part(session, summary, reader, artifact)
         except Exception as error:  # noqa: BLE001 - a page less must not cost a trained model
-            log.warning("The summary lacks its part %r: %s: %s", name, type(error).__name__, error)
+            log.warning(LACKS, name, type(error).__name__, error)
             continue
         if found is not None:
             summary[name] = found
+    if rows := worst.told():
+        summary["worst"] = rows
     return summary
 
 
@@ -205,25 +215,45 @@ def _importance(
     }
 
 
-def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
-    """The test rows that the model is furthest from, of each output feature."""
-    from distcore_torch.prediction import split_batches
+class Worst:
+    """The test rows that the model is furthest from, of each output feature: of the first LOOKED_AT
+    rows, while they are scored."""
 
-    numbers = reader.row_numbers("test")
-    found: dict[str, list[JSON]] = {each.name: [] for each in artifact.features.outputs}
-    stretch = [(0, min(LOOKED_AT, reader.rows("test")))]
-    for batch, outputs in split_batches(artifact, reader, "test", stretches=stretch):
-        own, numbers = numbers[: batch.rows], numbers[batch.rows :]
-        for feature in artifact.features.outputs:
-            metadata = artifact.features.metadata[feature.name]
-            if feature.name in found:
-                some = _furthest(feature, metadata, batch, outputs, own)
-                if some is None:
-                    del found[feature.name]
-                    continue
-                worst = sorted([*found[feature.name], *some], key=lambda each: -each["error"])
-                found[feature.name] = worst[:WORST]
-    return {name: rows for name, rows in found.items() if rows} or None
+    def __init__(self, reader: CacheReader, artifact: Artifact) -> None:
+        self._reader, self._features = reader, artifact.features
+        self._numbers: np.ndarray | None = None
+        self._found: dict[str, list[JSON]] = {each.name: [] for each in self._features.outputs}
+
+    def seen(self, batches: Iterable[Scored]) -> Iterator[Scored]:
+        """The batches of the whole split, in order, each looked at as it passes."""
+        for each in batches:
+            try:
+                self._look(*each)
+            except Exception as error:  # noqa: BLE001 - a page less must not cost the test
+                log.warning(LACKS, "worst", type(error).__name__, error)
+                self._found = {}
+            yield each
+
+    def _look(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
+        if not self._found:
+            return
+        if self._numbers is None:
+            self._numbers = self._reader.row_numbers("test")[:LOOKED_AT]
+        numbers, self._numbers = self._numbers[: batch.rows], self._numbers[batch.rows :]
+        for feature in self._features.outputs:
+            if not len(numbers) or feature.name not in self._found:
+                continue
+            metadata = self._features.metadata[feature.name]
+            some = _furthest(feature, metadata, batch, outputs, numbers)
+            if some is None:
+                del self._found[feature.name]
+                continue
+            worst = sorted([*self._found[feature.name], *some], key=lambda each: -each["error"])
+            self._found[feature.name] = worst[:WORST]
+
+    def told(self) -> JSON | None:
+        """{output feature: rows, the worst first}; None if there are none."""
+        return {name: rows for name, rows in self._found.items() if rows} or None
 
 
 def _furthest(
@@ -232,11 +262,12 @@ def _furthest(
     """The rows of a batch that the model is furthest from, of those whose error is finite; None of
     an output whose rows have no one error.
 
-    numbers: of its rows, int64 [n]."""
+    numbers: of its rows, or of the first of them, which alone are looked at: int64 [n]."""
     import numpy as np
 
-    labels, network = feature.labels(metadata), feature.network()
-    target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
+    labels, network, rows = feature.labels(metadata), feature.network(), len(numbers)
+    target = np.asarray(batch[feature.name])[:rows]
+    output = np.asarray(outputs[feature.name])[:rows]
     if target.ndim != 1 or output.ndim > 2:
         return None
 
