@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import DataError
@@ -259,14 +259,18 @@ def test_any_partition_size_gives_the_original_table(
     target=st.integers(1, 40),
     stripe=st.sampled_from([1, 3, 16]),
 )
+@example(text=',""a', target=1, stripe=1)
 def test_any_text_is_cut_between_records(tmp_path, monkeypatch, text, target, stripe):
     """However odd the quotes: either the scan says it cannot tell, or each cut is where a walked
     record ends."""
-    monkeypatch.setattr(ranges, "STRIPE", stripe)
     monkeypatch.setattr(ranges, "SEGMENT", 3)
     content = ("a,b\n" + text).encode()
     path = write(tmp_path, content)
+    monkeypatch.setattr(ranges, "STRIPE", 1 << 18)
+    whole = ranges.scan(path, 0, ",", '"')
+    monkeypatch.setattr(ranges, "STRIPE", stripe)
     found = ranges.scan(path, 0, ",", '"')
+    assert (found.regular, found.unclosed) == (whole.regular, whole.unclosed)
     ends = {match.end() for match in records._walk(content, 0, ",", '"')}
     if found.regular and found.unclosed is None:
         assert set(ranges.cuts(path, 4, target, b"\n", found, '"')[1:]) <= ends
