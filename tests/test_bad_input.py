@@ -388,6 +388,13 @@ OPTIONS = {
         "backend: {type: local, trainer: {type: data_parallel, resources_per_worker: {CPU: -1}}}",
         r"line 8: backend\.trainer\.resources_per_worker\.CPU: .*equal to 0",
     ),
+    **{
+        f"fewer workers at most than at least, {name}": (
+            f"backend: {{type: local, trainer: {{type: {name}, num_workers: [3, 2]}}}}",
+            r"line 8: backend\.trainer\.num_workers: \[3, 2\] must be \[fewest, most\]",
+        )
+        for name in ("data_parallel", "horovod")
+    },
     "a resource by another name": (
         "backend: {type: local, trainer: {type: data_parallel, resources_per_worker: {cpu: 2}}}",
         r"line 8: backend\.trainer\.resources_per_worker: cpu: this resource is called CPU",

@@ -1,18 +1,10 @@
 """The options of everything distcore-horovod offers, each in its own model."""
 
-from __future__ import annotations
+from typing import Literal
 
-from typing import Annotated, Literal
+from pydantic import BaseModel, Field, model_validator
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from distcore_data.base_options import Resources
-
-
-class Options(BaseModel):
-    """Base: an unknown option is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from distcore_data.base_options import Options, Resources, Workers
 
 
 class BackendOptions(Options):
@@ -30,16 +22,13 @@ class ProcessorOptions(Options):
     )
 
 
-Workers = Annotated[int, Field(ge=1)]
-
-
 class TrainerOptions(Options):
     """`backend.trainer: {type: horovod}`."""
 
     use_gpu: bool | Literal["auto"] = Field(
         "auto", description="Train on GPUs; auto: if there are any."
     )
-    num_workers: Workers | tuple[Workers, Workers] | None = Field(
+    num_workers: Workers | None = Field(
         None,
         description="Ranks; default: one a GPU, else one a CPU, up to 8 (on a cluster: one a "
         "node). Under horovodrun or mpirun the launcher's number counts; if ranks come and go "
@@ -87,11 +76,7 @@ class TrainerOptions(Options):
     )
 
     @model_validator(mode="after")
-    def _fit_together(self) -> TrainerOptions:
-        if isinstance(self.num_workers, tuple) and self.num_workers[0] > self.num_workers[1]:
-            raise ValueError(
-                f"num_workers [{self.num_workers[0]}, {self.num_workers[1]}] must be [fewest, most]"
-            )
+    def _fit_together(self) -> "TrainerOptions":
         if self.gradient_predivide_factor != 1.0 and self.op != "average":
             raise ValueError(
                 f"gradient_predivide_factor goes with op average, not {self.op}; remove one of them"

@@ -1,16 +1,10 @@
 """The options of everything distcore-local offers, each in its own model."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
-from distcore_data.base_options import Resources
-
-
-class Options(BaseModel):
-    """Base: an unknown option is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from distcore_data.base_options import Options, Resources, Workers
 
 
 class BackendOptions(Options):
@@ -59,16 +53,13 @@ class LoaderOptions(Options):
         return value
 
 
-Workers = Annotated[int, Field(ge=1)]
-
-
 class TrainerOptions(Options):
     """`backend.trainer: {type: local}` and `{type: data_parallel}`."""
 
     use_gpu: bool | Literal["auto"] = Field(
         "auto", description="Train on GPUs; auto: if there are any."
     )
-    num_workers: Workers | tuple[Workers, Workers] | None = Field(
+    num_workers: Workers | None = Field(
         None,
         description="Processes of data_parallel; default: one a GPU, else one a CPU, up to 8 (on a "
         "cluster: one a node). [fewest, most]: a cluster's backend goes on with fewer after a "
@@ -88,13 +79,6 @@ class TrainerOptions(Options):
         description="How often data_parallel starts again from the last checkpoint after a worker "
         "died.",
     )
-
-    @field_validator("num_workers")
-    @classmethod
-    def _fewest_first(cls, value: int | tuple[int, int] | None) -> int | tuple[int, int] | None:
-        if isinstance(value, tuple) and value[0] > value[1]:
-            raise ValueError(f"num_workers [{value[0]}, {value[1]}] must be [fewest, most]")
-        return value
 
 
 MODELS: dict[tuple[str, str], type[BaseModel]] = {

@@ -4,10 +4,10 @@ out; no torch.
 An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it
 is an error.
 
-Other modules of options have no `from __future__ import annotations`: each annotation would be a
-text, which pydantic compiles, a third of what making the models of a config takes. (This one has,
-and that of the trainer: they are part of the plugin API, which is recorded in the words of its
-code.)
+Modules of options that every run imports have no `from __future__ import annotations`: each
+annotation would be a text, which pydantic compiles, a third of what making the models of a config
+takes. (This one has, and that of the trainer: they are part of the plugin API, which is recorded in
+the words of its code.)
 """
 
 from __future__ import annotations
@@ -98,3 +98,13 @@ def _in_capitals(resources: dict[str, float]) -> dict[str, float]:
 
 Resources = Annotated[dict[str, NonNegative], AfterValidator(_in_capitals)]
 """{resource: how much of it}: CPU, GPU, and what a cluster's own are called."""
+
+
+def _fewest_first(workers: int | tuple[int, int]) -> int | tuple[int, int]:
+    if isinstance(workers, tuple) and workers[0] > workers[1]:
+        raise ValueError(f"[{workers[0]}, {workers[1]}] must be [fewest, most]")
+    return workers
+
+
+Workers = Annotated[Count | tuple[Count, Count], AfterValidator(_fewest_first)]
+"""How many processes train: a number, or the fewest and the most."""
