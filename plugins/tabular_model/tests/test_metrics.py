@@ -190,6 +190,27 @@ def test_roc_auc_is_of_the_classes_that_there_are_rows_of(kind: Any, present: li
     assert found == pytest.approx(expected, abs=2e-3, nan_ok=True)
 
 
+def test_binned_counts_do_not_depend_on_which_classes_are_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor on how many rows a batch has, and so on how many workers there are: torch's logit of
+    values that lie apart differs in the last bit from that of neighbours."""
+    torch.manual_seed(7)
+    output = torch.rand(500, 33).pow(6)
+    seen: list[torch.Tensor] = []
+    real = torch.Tensor.logit
+    monkeypatch.setattr(
+        torch.Tensor, "logit", lambda values, eps: seen.append(found := real(values, eps)) or found
+    )
+    for values in (500, 16 * 500, 1 << 20):
+        monkeypatch.setattr(metrics, "PART_VALUES", values)
+        metrics.BinnedRocAuc(33).update(output, torch.zeros(500, dtype=torch.long))
+        whole = torch.cat(seen, 1)
+        assert whole.shape == output.shape
+        assert torch.equal(whole, output.logit(1e-9))
+        seen.clear()
+
+
 def test_counts_of_many_classes_are_there_once_and_only_once_there_are_rows() -> None:
     """torchmetrics keeps a copy of what a metric begins with, and each reset made another."""
     metric = metrics.BinnedRocAuc(5000)

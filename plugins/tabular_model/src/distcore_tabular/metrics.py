@@ -265,7 +265,9 @@ class BinnedRocAuc(Metric):
         for first, some in enumerate(output.split(together, dim=1)):
             start = first * together
             counted = slice(start, start + some.shape[1])
-            place = (some.float().logit(1e-9).clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
+            # Of values that lie apart torch's logit has other last bits.
+            odds = some.float().contiguous().logit(1e-9)
+            place = (odds.clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
             cell = place.long() + torch.arange(some.shape[1], device=output.device) * BINS
             own = ((target >= counted.start) & (target < counted.stop)).nonzero()[:, 0]
             _count(self.all[counted], cell.flatten())
