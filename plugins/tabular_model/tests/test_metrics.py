@@ -15,7 +15,7 @@ import pytest
 import sklearn.metrics as sk
 import torch
 
-from distcore_tabular import metrics
+from distcore_tabular import class_metrics, metrics
 from distcore_tabular.features import make
 from distcore_tabular.options_models import model_of
 
@@ -164,13 +164,13 @@ def test_roc_auc_of_many_classes_is_close_to_the_exact_one() -> None:
     torch.manual_seed(3)
     target = torch.randint(0, 9, (2000,))
     output = (torch.randn(2000, 9) * 2 + torch.eye(9)[target]).softmax(1)
-    exact, binned = metrics.ClassRocAuc(9), metrics.BinnedRocAuc(9)
+    exact, binned = class_metrics.ClassRocAuc(9), class_metrics.BinnedRocAuc(9)
     for metric in (exact, binned):
         scored({"roc_auc": metric}, output, target)
     assert binned.compute().item() == pytest.approx(exact.compute().item(), abs=2e-4)
 
 
-@pytest.mark.parametrize("kind", [metrics.ClassRocAuc, metrics.BinnedRocAuc])
+@pytest.mark.parametrize("kind", [class_metrics.ClassRocAuc, class_metrics.BinnedRocAuc])
 @pytest.mark.parametrize("present", [[0, 1, 2], [1, 3], [2], []])
 def test_roc_auc_is_of_the_classes_that_there_are_rows_of(kind: Any, present: list[int]) -> None:
     """A rare one may be in no row of a small split, with few classes as with many."""
@@ -203,8 +203,8 @@ def test_binned_counts_do_not_depend_on_which_classes_are_counted_together(
         torch.Tensor, "logit", lambda values, eps: seen.append(found := real(values, eps)) or found
     )
     for values in (500, 16 * 500, 1 << 20):
-        monkeypatch.setattr(metrics, "PART_VALUES", values)
-        metrics.BinnedRocAuc(33).update(output, torch.zeros(500, dtype=torch.long))
+        monkeypatch.setattr(class_metrics, "PART_VALUES", values)
+        class_metrics.BinnedRocAuc(33).update(output, torch.zeros(500, dtype=torch.long))
         whole = torch.cat(seen, 1)
         assert whole.shape == output.shape
         assert torch.equal(whole, output.logit(1e-9))
@@ -213,7 +213,7 @@ def test_binned_counts_do_not_depend_on_which_classes_are_counted_together(
 
 def test_counts_of_many_classes_are_there_once_and_only_once_there_are_rows() -> None:
     """torchmetrics keeps a copy of what a metric begins with, and each reset made another."""
-    metric = metrics.BinnedRocAuc(5000)
+    metric = class_metrics.BinnedRocAuc(5000)
     sizes = []
     for _ in range(2):
         metric.update(torch.rand(2, 5000).softmax(1), torch.tensor([0, 1]))
@@ -221,7 +221,7 @@ def test_counts_of_many_classes_are_there_once_and_only_once_there_are_rows() ->
         assert int(metric.all.sum()) == 10_000
         metric.reset()
         sizes.append(metric.all.numel() + sum(each.numel() for each in metric._defaults.values()))
-    assert sizes == [5000 * metrics.BINS, 0] * 2
+    assert sizes == [5000 * class_metrics.BINS, 0] * 2
 
 
 def test_confident_and_wrong_has_a_finite_loss() -> None:
@@ -320,7 +320,11 @@ def test_accuracy_of_classes_has_the_counts_of_torchmetrics(
     output, target = torch.randn(50, 7).softmax(1).round(decimals=digits), torch.arange(50) % 7
     target[:unknown] = metrics.NO_CLASS
     common: Any = {"num_classes": 7, "ignore_index": metrics.NO_CLASS, "validate_args": False}
-    ours = metrics.HitsAtK(top_k=top_k, **common) if top_k > 1 else metrics.ClassAccuracy(**common)
+    ours = (
+        class_metrics.HitsAtK(top_k=top_k, **common)
+        if top_k > 1
+        else class_metrics.ClassAccuracy(**common)
+    )
     theirs = metrics.MulticlassAccuracy(top_k=top_k, **common)
     for each in (ours, theirs):
         for rows in (slice(0, 20), slice(20, 50)):
@@ -343,7 +347,7 @@ def test_an_update_of_many_classes_makes_nothing_of_the_size_of_all_counts(
     whole, parts = ([made[name]() for name in names] for _ in range(2))
     for each in (*whole, *parts, *whole):
         each.update(output, target)
-    monkeypatch.setattr(metrics, "PART_VALUES", 4 * classes)
+    monkeypatch.setattr(class_metrics, "PART_VALUES", 4 * classes)
     with torch.profiler.profile(profile_memory=True) as profile:
         for each in parts:
             each.update(output, target)

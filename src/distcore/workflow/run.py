@@ -23,8 +23,9 @@ from distcore.workflow.session import Session, open_session
 from distcore.workflow.split_scores import add_split_scores
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore.workflow.summary import summary_of
-from distcore.workflow.summary_of_test import Worst, of_test_split
+from distcore.workflow.summary_of_test import of_test_split
 from distcore.workflow.training_log import training_log
+from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
 from distcore_data.dataset import Data
