@@ -265,7 +265,7 @@ def test_one_that_is_broken_is_left_out_of_the_schema_with_a_note(run, distribut
             "metrics[0].tymes: unknown option 'tymes'; did you mean 'times'?",
         ),
         ("[bias]", "[bias, {type: bias}]", 10, "the metric 'bias' is named twice"),
-        ("scale: 2", "scale: much", 11, "scale: should be a valid number"),
+        ("scale: 2", "scale: much", 11, "scale: should be a number"),
         ("width: 5", "with: 5", 12, "combiner.with: unknown option 'with'; did you mean 'width'?"),
         ("weight: 0.5", "weight: -1", 11, "weight: should be greater than or equal to 0"),
         ("type: waves", "type: weaves", 4, "unknown type 'weaves'; did you mean 'waves'?"),

@@ -60,7 +60,7 @@ def test_an_optimizer_is_a_word_or_a_section_and_its_options_are_torchs(name: st
         ),
         ({"learning_rate": -0.1}, "section.learning_rate: should be greater than or equal to 0"),
         ({"learning_rate": float("nan")}, "section.learning_rate: should be a finite number"),
-        ({"learning_rate": "fast"}, "section.learning_rate: should be a valid number"),
+        ({"learning_rate": "fast"}, "section.learning_rate: should be a number"),
         (
             {"batchsize": 3},
             "section.batchsize: unknown option 'batchsize'; did you mean 'batch_size'?",
@@ -81,7 +81,7 @@ def test_an_optimizer_is_a_word_or_a_section_and_its_options_are_torchs(name: st
             {"optimizer": {"type": "radam"}},
             "Ludwig's optimizer 'radam' is not carried out here; use sgd, adam",
         ),
-        ({"optimizer": None}, "section.optimizer: should be a valid dictionary"),
+        ({"optimizer": None}, "section.optimizer: should be a mapping"),
         ({"optimizer": {"type": "sgd", "nesterov": True}}, "nesterov needs a momentum above 0"),
         (
             {"learning_rate_scheduler": {"decay": "cosin"}},

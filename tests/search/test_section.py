@@ -90,7 +90,7 @@ def test_an_option_wins_over_its_section_whichever_is_named_first(names):
         (
             "parameters: {trainer.batch_size: {space: uniform, lower: 8, upper: 64}}",
             11,
-            "cannot be tried: trainer.batch_size: should be a valid integer",
+            "cannot be tried: trainer.batch_size: should be a whole number",
         ),
         (
             "parameters: {trainer.learning_rat: {space: uniform, lower: 0.1, upper: 0.2}}",

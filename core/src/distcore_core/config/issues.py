@@ -121,6 +121,11 @@ def models_at(model: Any, path: Sequence[str | int], values: Any = None) -> list
 # ------------------------------------------------------------------ one error in words
 
 
+PLAIN = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text"}
+PLAIN |= {"list": "a list", "tuple": "a list", "dict": "a mapping", "model": "a mapping"}
+"""What a user's YAML calls pydantic's types."""
+
+
 def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -134,6 +139,9 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
         )
     text = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     text = re.sub(r"^(Input|String|List|Tuple|Set|Dictionary|Value) should ", "should ", text)
+    found = re.fullmatch("([a-z]+)_(type|parsing|from_float|attributes_type)", kind)
+    if found and found[1] in PLAIN:
+        text = f"should be {PLAIN[found[1]]}"
     if kind == "literal_error" and isinstance(value, str):
         near = difflib.get_close_matches(value.lower(), _quoted(context["expected"]), n=1)
         text += f" (did you mean {near[0]!r}?)" if near else ""
