@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from test_backend import started, wait_for
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import CheckpointError, ConfigError, DistcoreError, TrainingError
 from distcore_data.os_errors import is_of_the_system
-from distcore_local import tasks
+from distcore_local import tasks, worker_group
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 from distcore_testing.loops import TinyRun
@@ -71,6 +72,28 @@ def test_what_a_disk_did_to_a_rank_is_the_cause_of_what_is_raised(told, error, w
         run(worker_group_jobs.meet_a_full_disk, told)
     assert is_of_the_system(caught.value)
     assert caught.value.__cause__.errno == errno.ENOSPC
+
+
+def test_a_disk_without_room_for_the_ranks_to_meet_is_told_before_any_starts(tmp_path, monkeypatch):
+    """torch said that no space was left, of no folder, and the ranks were started three times
+    more."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    started = []
+    monkeypatch.setattr(worker_group.SpawnProcess, "start", started.append)
+    written = Path.write_bytes
+
+    def full(path, content):
+        if path.name == "room":
+            written(path, content[:1])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TrainingError, match="no room for the file where the ranks meet") as caught:
+        run(worker_group_jobs.who, max_retries=3)
+    assert f" in {tmp_path}/distcore-group-" in str(caught.value)
+    assert "point TMPDIR to a larger disk" in str(caught.value)
+    assert (started, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_another_error_of_a_rank_is_not_the_systems(tmp_path):

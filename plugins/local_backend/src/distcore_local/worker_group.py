@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
+from distcore_data.os_errors import FULL, explained
 from distcore_data.temporaries import temporary_folder
 from distcore_local.rank import Orders, Told, main
 from distcore_torch.signals import ENDING, how_it_ended
@@ -33,6 +34,9 @@ from distcore_torch.training.heartbeat import FILE, WAITING, Listener
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.meeting import STORE
 from distcore_torch.training.stalls import Watch, Watched
+
+MEETING_BYTES = 1024
+"""Of the file where the ranks meet, for each rank; its addresses take a quarter of it."""
 
 LOOK_SECONDS = 0.25
 """How often the ranks are looked at; an end is noticed at once."""
@@ -124,9 +128,10 @@ class Attempt:
         resource_tracker.ensure_running()  # here, because it lifts the block of signals
         try:
             with _held_back():
-                for rank in range(self.group.ranks):
+                listeners = [Listener(self._heartbeat(rank)) for rank in range(self.group.ranks)]
+                self._check_room()
+                for rank, listener in enumerate(listeners):
                     hear, say = context.Pipe(duplex=False)
-                    listener = Listener(self._heartbeat(rank))
                     self.ears[rank] = hear
                     process = context.Process(
                         target=main,
@@ -197,6 +202,17 @@ class Attempt:
         return Orders(
             Rank(index=rank, world=world, local_rank=rank), self.threads, told, os.getpid()
         )
+
+    def _check_room(self) -> None:
+        """Raise TrainingError if the disk has no room for the file where the ranks meet: torch,
+        which writes it, names neither."""
+        what, advice = "the file where the ranks meet", "point TMPDIR to a larger disk"
+        with explained(self.folder, what, TrainingError, advice=advice, only=FULL):
+            path = self.folder / "room"
+            try:
+                path.write_bytes(bytes(MEETING_BYTES * self.group.ranks))
+            finally:
+                path.unlink(missing_ok=True)
 
     def _hear(self) -> None:
         """Take what ranks have said; one that ends without a word has closed its pipe."""
