@@ -6,5 +6,7 @@ import os
 
 
 def cache_home() -> str:
-    """Where programs keep what they can make again: `$XDG_CACHE_HOME`, else `~/.cache`."""
-    return os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    """Where programs keep what they can make again: `$XDG_CACHE_HOME`, else `~/.cache`. A relative
+    one is ignored, as the XDG rule asks: it would be another folder in every folder."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), ".cache")
