@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore.config import RunConfig, load_config, resolve
-from distcore.config.initialise import suggest
+from distcore.config.initialise import look, suggest
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
 from distcore_data.sources.registry import sample
@@ -117,6 +117,16 @@ def test_a_column_is_taken_for(name: str) -> None:
     assert types(text).get(name) == expected
     if expected is None:
         assert f"# {name} is left out: " in text
+
+
+def test_views_of_texts_are_texts() -> None:
+    """Parquet and feather files bring them, and Arrow cannot filter them: an error that nobody
+    expected."""
+    table = pa.table({"city": ["Rome", "Oslo", "Lima", "Rome"] * 50, "bought": ["yes", "no"] * 100})
+    views = table.cast(pa.schema([(name, pa.string_view()) for name in table.column_names]))
+    assert suggest(views, "bought") == suggest(table, "bought")
+    commas = pa.table({"price": pa.array(["3,14", "2,5"] * 50, pa.string_view())})
+    assert look(lambda options: {"dataset": commas})[1] == ","
 
 
 def test_all_of_them_together_are_one_config() -> None:

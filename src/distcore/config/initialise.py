@@ -289,7 +289,9 @@ def _quoted(text: str) -> str:
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all sets; a column that is numbers in one and texts in another is texts."""
+    """The rows of all sets; a column that is numbers in one and texts in another is texts. Arrow
+    filters no views of texts, so those are texts, too."""
+    tables = [_without_views(table) for table in tables]
     if len(tables) == 1:
         return tables[0]
     kinds: dict[str, set[pa.DataType]] = {}
@@ -306,6 +308,14 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
         chunks = [chunk for part in parts for chunk in part.chunks]
         columns[name] = pa.chunked_array([*chunks, pa.nulls(missing, parts[0].type)], parts[0].type)
     return pa.table(columns)
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    plain = [
+        field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(plain))
 
 
 def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
