@@ -543,6 +543,13 @@ def test_predicting_needs_no_target_and_evaluating_does(place, trained):
         "evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv"
     )
     assert "there is no column 'bought'" in message
+    assert "needs the targets; rows without them can be predicted (`distcore predict`)" in message
+    place.write("less.csv", "age,bought\n30,yes\n")
+    message = place.refused(
+        "evaluate", "--model_path", trained, "--dataset", place.folder / "less.csv"
+    )
+    assert "there is no column 'city'" in message
+    assert "predicted" not in message
     place.good("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
 
 

@@ -47,7 +47,7 @@ def answered_in_pieces(
     to be wrong, and is kept for the next run after anything else."""
     from distcore_data.dataset import Data
     from distcore_data.encoding.stream import TARGET_BYTES
-    from distcore_torch.prediction import checked
+    from distcore_torch.prediction import checked, targets_explained
 
     assert session.directory is not None
     artifact = session.artifact
@@ -58,7 +58,10 @@ def answered_in_pieces(
         Data(request.dataset, format=request.data_format),
         artifact.features.raw(answer.roles),
     )
-    with data.open(raw, artifact.delimited(), artifact.plugins) as source:
+    with (
+        targets_explained(artifact.features),
+        data.open(raw, artifact.delimited(), artifact.plugins) as source,
+    ):
         partitions = source.partitions(TARGET_BYTES)
         readers = [
             f"{each.distribution} {each.data}" for each in data.readers(artifact.plugins).values()

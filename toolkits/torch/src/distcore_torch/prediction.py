@@ -100,8 +100,28 @@ def encoded_stream(
     from distcore_data.encoding.stream import encode_stream
 
     data, raw = Data(dataset, format=data_format), artifact.features.raw(roles)
-    with data.open(raw, artifact.delimited(), artifact.plugins) as source:
+    with (
+        targets_explained(artifact.features),
+        data.open(raw, artifact.delimited(), artifact.plugins) as source,
+    ):
         yield source, encode_stream(source, artifact.features, roles)
+
+
+@contextmanager
+def targets_explained(features: Features) -> Iterator[None]:
+    """A dataset is opened, perhaps to be scored: of one that lacks its targets alone, say that it
+    can be predicted."""
+    from distcore_data.sources.tables import ColumnsMissing
+
+    try:
+        yield
+    except ColumnsMissing as error:
+        if set(error.missing).isdisjoint(features.raw(("input",))):
+            error.args = (
+                f"{error} An evaluation needs the targets; rows without them can be predicted "
+                "(`distcore predict`).",
+            )
+        raise
 
 
 def forward(
