@@ -533,6 +533,7 @@ def test_a_format_that_fails_on_a_whole_shard_is_no_damage(copy, monkeypatch, wh
     said = str(caught.value)
     assert f"The cache format 'parquet' failed to read {path}, which is as it was written" in said
     assert "KeyError: 'tokens'" in said
+    assert "If you changed the format, give it another DATA_VERSION" in said
     assert "Run again" not in said
     assert caught.value.__cause__ is fault
     assert not (copy.folder / cache_files.DAMAGED).exists()

@@ -242,7 +242,8 @@ class _Decoding:
             raise CacheError(
                 f"The cache format {self.format!r} failed to read {self.files.where(self.entry)}, "
                 f"which is as it was written ({one_line(error)}). Report it to who made the "
-                "format, or choose another one with backend.cache_format."
+                "format, or choose another one with backend.cache_format. If you changed the "
+                "format, give it another DATA_VERSION: caches of the one before are then made anew."
             ) from error
 
     def _refuse_damage(self, error: Exception) -> None:
