@@ -1,6 +1,7 @@
 """distcore hyperopt as a whole: one cache, bad trials, bad input, a killed driver, what is left
 behind."""
 
+import errno
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import distcore
+from distcore.search import driver
 from distcore.search.outcome import SearchOutcome, raise_without_scores
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
@@ -777,6 +779,16 @@ def test_what_ends_a_search_says_how_to_go_on(place, monkeypatch):
         distcore.hyperopt(place.config, dataset=place.data)
     (statistics,) = Path("results").rglob("hyperopt_statistics.json")
     assert len(json.loads(statistics.read_text())["hyperopt_results"]) == 3
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+
+    def full(*arguments, **options):
+        raise TrainingError("There is no room.") from OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(driver, "conclude", full)
+    said = r"^There is no room\. The results so far are in (\S+); go on with: .*resume_path \1$"
+    with pytest.raises(TrainingError, match=said):
+        distcore.hyperopt(place.config, dataset=place.data, model_resume_path=statistics.parent)
     monkeypatch.undo()
     monkeypatch.chdir(place.folder)
     outcome = distcore.hyperopt(

@@ -1,6 +1,7 @@
 """A run's folder: which one a new run gets, what is left of one that failed, and what is said of
 its end."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -109,3 +110,24 @@ def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):
         folders.saying_how_to_go_on(session_in(tmp_path)),
     ):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ([], "no room"),
+        (["model/model.json"], "no room The model is trained; evaluate it with: distcore evaluate"),
+        (["model/model.json", "checkpoints/step-00000007/x"], "made with --model_resume_path {}"),
+    ],
+)
+def test_what_a_full_disk_ended_after_training_says_how_to_have_the_rest(tmp_path, left, said):
+    """The words said that what was begun was removed, and the same command trained once more."""
+    for name in left:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    session = session_in(tmp_path)
+    with pytest.raises(TrainingError) as caught, folders.saying_how_to_go_on(session):
+        raise TrainingError("no room") from OSError(errno.ENOSPC, "full")
+    assert said.format(tmp_path) in str(caught.value)
+    with pytest.raises(TrainingError, match=r"^no$"), folders.saying_how_to_go_on(session):
+        raise TrainingError("no")

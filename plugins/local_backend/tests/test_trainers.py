@@ -1,6 +1,7 @@
 """The trainers through the whole system: under torchrun, with logs, with worker deaths from
 outside, and their plans."""
 
+import errno
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ import yaml
 from safetensors.torch import load_file
 
 import distcore
-from distcore_core.errors import ArtifactError, ConfigError, UserError
+from distcore_core.errors import ArtifactError, CheckpointError, ConfigError, UserError
 from distcore_local import trainers
 from distcore_testing import data
+from distcore_torch.training import checkpoint
 from distcore_torch.training.ledger import LEDGER, read_ledger
 
 pytestmark = pytest.mark.system
@@ -204,6 +206,31 @@ def test_an_error_of_ours_in_the_ranks_travels_as_itself_and_is_not_retried(fold
             model_load_path=other.model,
         )
     assert "started again" not in caplog.text
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_word_of_the_one_before(folder, monkeypatch):
+    """The run could be gone on with, and nobody was told."""
+    written = checkpoint.write_new_file
+
+    def full(path, content):
+        if "step-00000007" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_new_file", full)
+    options = {"steps_per_checkpoint": 1, "batch_size": 32}
+    with pytest.raises(CheckpointError) as caught:
+        trained(folder, {"type": "local"}, "full", **options)
+    said = f"step-00000006; go on from it with --model_resume_path {folder}/full/experiment_run"
+    assert said in str(caught.value)
+    monkeypatch.undo()
+    again = distcore.train(
+        config(folder, {"type": "local"}, **options),
+        dataset=data.table(),
+        model_resume_path=folder / "full" / "experiment_run",
+    )
+    whole = trained(folder, {"type": "local"}, "whole", **options)
+    assert weights(again.model) == weights(whole.model)
 
 
 def test_ddp_of_one_worker_is_one_process_that_meets_nobody(folder):

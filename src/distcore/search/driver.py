@@ -23,6 +23,7 @@ from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
+from distcore_data.os_errors import is_of_the_system
 from distcore_data.seals import read_sealed
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, begin_again, read_record
@@ -180,19 +181,28 @@ class Search:
             f"The results so far are in {shown}; go on with: distcore hyperopt --config … "
             f"--dataset … --model_resume_path {shown}"
         )
+
+        def concluded(interrupted: bool = False) -> SearchOutcome:
+            try:
+                return conclude(session, work, written, self.skip, interrupted)
+            except DistcoreError as error:
+                if is_of_the_system(error):
+                    error.args = (f"{error} {kept}",)
+                raise
+
         try:
             self.executor.run(job, session.backend, self._told(work))
         except KeyboardInterrupt as error:
-            conclude(session, work, written, self.skip, interrupted=True)
+            concluded(interrupted=True)
             raise Stopped(kept, signal_of(error)) from None
         except UserError:
             raise
         except DistcoreError as error:  # such as a cluster that is gone
-            conclude(session, work, written, self.skip, interrupted=True)
+            concluded(interrupted=True)
             error.args = (f"{error} {kept}",)
             raise
         session.progress.end()
-        outcome = conclude(session, work, written, self.skip)
+        outcome = concluded()
         if (
             "skip_save_processed_input" in self.skip
             and session.built_cache

@@ -28,6 +28,7 @@ from distcore_core.errors import (
 )
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
+from distcore_data.os_errors import is_of_the_system
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
@@ -52,6 +53,8 @@ innermost "frames" of an error that nobody expected: such a run may take days to
 
 FRAMES = 40
 """Of them at most."""
+
+RESUME = "--model_resume_path"
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
@@ -279,22 +282,37 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
 @contextmanager
 def saying_how_to_go_on(session: Session) -> Iterator[None]:
     """A signal that stops the run says what it leaves: the model that was being evaluated, or
-    the last checkpoint."""
+    the last checkpoint. So does an error that a disk or a limit is to blame for, after training."""
     try:
         yield
+    except DistcoreError as error:
+        if is_of_the_system(error) and RESUME not in str(error):
+            with suppress(StoreError):
+                model, checkpoint = _left_behind(session)
+                if model:
+                    error.args = (f"{error} {_finished(session, checkpoint)}",)
+        raise
     except KeyboardInterrupt as error:
         words = str(error)
         with suppress(StoreError):
             model, checkpoint = _left_behind(session)
             if model:
-                command = f"distcore evaluate --model_path {session.home} --dataset …"
-                words = f"The model is trained; evaluate it with: {command}"
+                words = _finished(session, "")
             elif checkpoint and not words:
                 words = (
-                    f"The last checkpoint is {checkpoint}; go on from it with --model_resume_path "
+                    f"The last checkpoint is {checkpoint}; go on from it with {RESUME} "
                     f"{session.home}"
                 )
         raise Stopped(words, signal_of(error)) from None
+
+
+def _finished(session: Session, checkpoint: str) -> str:
+    """How to have the rest of a run whose model is trained. checkpoint: its last, "" if none is
+    to be gone on from."""
+    if checkpoint:
+        return f"The model is trained; have the rest made with {RESUME} {session.home}"
+    command = f"distcore evaluate --model_path {session.home} --dataset …"
+    return f"The model is trained; evaluate it with: {command}"
 
 
 def _left_behind(session: Session) -> tuple[bool, str]:
