@@ -24,7 +24,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.workflow import results
 from distcore.workflow.kept import Kept
-from distcore_core.errors import DataError, UserError
+from distcore_core.errors import DataError, TrainingError, UserError
 from distcore_testing import data
 from distcore_torch import decoding, prediction
 
@@ -608,3 +608,22 @@ def test_a_batch_size_that_is_no_number_of_rows(trained: Path, size: object) -> 
     model = distcore.load(trained / "experiment_run")
     with pytest.raises(UserError, match="but a batch has at least one row"):
         model.predict(trained / "penguins.csv", batch_size=size)  # type: ignore[arg-type]
+
+
+def test_scores_that_find_no_room_take_the_predictions_with_them(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed, and the next evaluation took them for those of another command."""
+    asked = {"dataset": trained / "penguins.csv", "output_directory": tmp_path}
+
+    def full(path: Path, content: Any) -> None:
+        raise TrainingError(f"There is no room for {path.name}.")
+
+    monkeypatch.setattr(results, "write_json", full)
+    with pytest.raises(TrainingError, match=r"no room for test_statistics\.json"):
+        distcore.evaluate(trained / "experiment_run", **asked)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    distcore.evaluate(trained / "experiment_run", **asked)
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {"predictions.parquet", "test_statistics.json", "digests.json"}

@@ -90,7 +90,12 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             rows = results.predictions(path, predictions, session.artifact.features, kept)
             statistics = evaluation.statistics() if evaluation is not None else {}
             if scored:
-                results.write_json(directory / STATISTICS, statistics)
+                try:
+                    results.write_json(directory / STATISTICS, statistics)
+                except BaseException:
+                    if path is not None:  # the next evaluation would take them for another's
+                        path.unlink(missing_ok=True)
+                    raise
             if mirror is not None:  # before the pieces are given up
                 mirror.put_files(directory)
         if path is None:
