@@ -26,6 +26,7 @@ from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
 from distcore_data.locks import locked
 from distcore_data.stores import Stat, open_store
+from distcore_data.stores.bucket import Bucket
 from distcore_testing.buckets import BUCKET, Fault
 
 build = Build("parquet", 2000)
@@ -381,7 +382,12 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
     assert [each.what for each in prune(place, Rules())] == ["kept", "kept"]
     for module in ("listing", "prune"):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    given_up, now = [], time.time()
+    monkeypatch.setattr(
+        Bucket, "abort_uploads", lambda self, key, before: given_up.append((key, before > now))
+    )
     assert sorted(each.what for each in prune(place, Rules())) == ["kept", "removed"]
+    assert given_up == [(KEYS[0], True)]
     assert len(list_caches(place)) == 1
     build.assert_whole(cache)
 

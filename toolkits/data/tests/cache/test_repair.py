@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,11 +16,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from faulty_builds import EVERY, FORMATS, KEY, Build, count_down, ended, forked, listing
 
-from distcore_core.contracts import SPLITS
+from distcore_core.contracts import SPLITS, Column
 from distcore_core.errors import CacheError
 from distcore_data.arrow import from_numpy
+from distcore_data.cache import SHARD_ROWS, open_cache
 from distcore_data.cache import files as cache_files
-from distcore_data.cache import open_cache
 from distcore_data.cache import repair as repairs
 from distcore_data.cache.listing import list_caches
 from distcore_data.cache.repair import repair
@@ -120,6 +121,47 @@ def test_only_what_is_damaged_is_made_again(root, caplog, name, part, how):
     build.assert_whole(cache)
     assert repair(cache, maker(build, made)) == 0
     assert len(made) == 1
+
+
+@dataclass(frozen=True)
+class TwoShards(Build):
+    """A build with the rows of each split in two shards."""
+
+    rows: int = SHARD_ROWS + 400
+
+    def __call__(self, builder):
+        self.write(builder, (0, 1))
+        columns = [Column(name="x", dtype="int32")]
+        builder.finish(columns, {}, {"digest": "d", "rows": self.rows})
+
+    def write(self, builder, shards):
+        values, splits = self.encoded()
+        found = []
+        for number in shards:
+            part = slice(number * SHARD_ROWS, (number + 1) * SHARD_ROWS)
+            for code, split in enumerate(SPLITS):
+                rows = pa.table({"x": from_numpy(values[part][splits[part] == code])})
+                found.append(builder.write_shard(split, number, rows))
+            found.append(builder.write_split_map(number, splits[part]))
+        builder.record(found)
+
+
+@pytest.mark.parametrize("part", ["train/00001", "rows/00001"])
+def test_the_shard_that_is_damaged_is_asked_for_by_its_number(root, part):
+    build, asked = TwoShards(), []
+    cache = build.ensure(root)
+    before = contents(cache)
+    damage(cache, part, "flipped")
+    cache_files._verified.clear()
+    noticed(cache)
+
+    def make(builder, manifest, shards):
+        asked.append(sorted(shards))
+        build.write(builder, shards)
+
+    assert repair(cache, make) == 1
+    assert asked == [[1]]
+    assert contents(cache) == before
 
 
 def test_a_whole_cache_and_none_are_left_alone(root):
