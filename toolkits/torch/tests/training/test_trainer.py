@@ -313,6 +313,43 @@ def test_the_training_set_can_be_evaluated_in_a_pass_of_its_own():
     assert len(statistics["training"]["z"]["accuracy"]) == 2
 
 
+def test_a_plateau_lowers_a_rate_that_is_constant_otherwise():
+    scheduler = {"reduce_on_plateau": 2, "reduce_on_plateau_patience": 0}
+    loop = tiny_loop(
+        TinyRun(
+            {
+                "epochs": 12,
+                "learning_rate": 1.0,
+                "learning_rate_scheduler": {**scheduler, "reduce_on_plateau_rate": 0.5},
+            }
+        ),
+        SingleProcess(),
+    )[0]
+    loop.run()
+    assert loop.schedule.constant
+    assert loop.plateau.reductions == 2
+    assert loop.stepper.optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_a_module_that_comes_in_evaluation_mode_is_trained_as_any():
+    loop = tiny_loop(TinyRun({"epochs": 1}), SingleProcess())[0]
+    loop.work.module.eval()
+    loop.run()
+    assert weights_digest(loop.work.module) == in_process(TinyRun({"epochs": 1}))["digest"]
+
+
+def test_progress_counts_the_steps_and_those_before_this_process(tmp_path):
+    run = TinyRun({"epochs": 2}, checkpoints=str(tmp_path), kill={0: 12}, signal=signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        in_process(run)
+    loop = tiny_loop(run, SingleProcess())[0]
+    loop.resume(tmp_path)
+    loop.run()
+    progress = loop.progress
+    assert (progress.first, progress.done, progress.total) == (13, 20, 20)
+    assert progress.rows_per_unit == 15  # 150 rows in 10 steps
+
+
 def test_train_steps_override_epochs():
     state = in_process(TinyRun({"epochs": 100, "train_steps": 13}))["state"]
     assert (state["step"], state["epoch"], state["step_in_epoch"]) == (13, 1, 3)
@@ -470,6 +507,7 @@ def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path)
     strategy = SingleProcess()
     strategy.setup(Rank())
     loop, _, _ = tiny_loop(TinyRun(checkpoints=str(folder), options={"epochs": 1}), strategy)
+    assert loop._last_words() == "No checkpoint was saved."
     loop.run()
     last = checkpoint.list_checkpoints(folder)[0]
     assert str(last) in loop._last_words()
@@ -479,3 +517,5 @@ def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path)
         f"The last checkpoint is {where}/checkpoints/{last.name}; go on from it with "
         f"--model_resume_path {where}"
     )
+    loop.work.checkpoints = None
+    assert loop._last_words() == "No checkpoint was saved."
