@@ -17,10 +17,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distcore_core.contracts import CACHE_FORMAT, PROCESSOR, SPLITS, PluginRef, SourceBase
+from distcore_core.contracts import (
+    CACHE_FORMAT,
+    PROCESSOR,
+    SPLITS,
+    Block,
+    PluginRef,
+    ShardPlan,
+    SourceBase,
+)
 from distcore_core.errors import CacheError, DataError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
+from distcore_data.blame import BadRow
 from distcore_data.cache import CacheBuilder, CacheReader, manifest
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import encode_metadata, parse_metadata
@@ -378,6 +387,40 @@ def test_a_row_that_cannot_be_read_leaves_nothing_behind(tmp_path):
     assert not list((tmp_path / "cache" / "scratch").iterdir())
 
 
+class Odd:
+    """A feature that refuses odd numbers, in statistics and in codes."""
+
+    name, missing = "x", "drop_row"
+
+    def partial(self, values):
+        return self.encode(values, {})
+
+    def encode(self, values, metadata):
+        if any(value % 2 for value in values.drop_null().to_pylist()):
+            raise DataError("it is odd")
+        return values
+
+
+@pytest.mark.parametrize("bad", [1, 4, 8])
+def test_the_row_that_is_refused_is_told_by_its_number_in_the_dataset(bad):
+    """Whatever block it came in, and whichever rows before it were dropped."""
+    values = [None, 0, 2, 4, None, 6, 8, None, 10, 12]
+    values[bad] = 7
+    column = pa.array(values)
+    blocks = [
+        Block(index=index, start=100 + start, table=pa.record_batch({"c": column[start:stop]}))
+        for index, (start, stop) in enumerate([(0, 3), (3, 7), (7, 10)])
+    ]
+    bound = shards.Bound(Odd(), "c")
+    shard = shards.Recipe((bound,)).open(blocks, ShardPlan(index=0, start=100, stop=110))
+    told = f"Row {100 + bad} .the first is 0.: it is odd"
+    with pytest.raises(BadRow, match=told):
+        shard.encoded(bound, {}, {})
+    statistics = shards.BlockStatistics([bound], "c", None)
+    with pytest.raises(BadRow, match=told):
+        [statistics(block) for block in blocks]
+
+
 # ------------------------------------------------------------------ new data
 
 
@@ -495,6 +538,7 @@ def test_reading_fitting_and_writing_import_neither_pandas_nor_torch(tmp_path):
 import sys
 import threading
 from pathlib import Path
+from distcore_data.blame import BadRow
 from distcore_data.cache import CacheBuilder
 from distcore_core.contracts import PROCESSOR, PluginRef
 from distcore_data.encoding.fit import fit_and_encode

@@ -629,6 +629,20 @@ def test_ranks_may_go_either_way(make, world):
     assert run(world, **options) == run(1, **options)
 
 
+def test_a_leaf_is_laid_whole_whatever_it_held_before():
+    """Leaves are used again, and are not cleared."""
+    (group,) = groups.part_groups(Wide())
+    leaf = torch.full((group.numel,), torch.nan)
+    for parameter in group.parameters[1:]:
+        parameter.grad = torch.ones_like(parameter)
+    group.collect(leaf)
+    idle = group.parameters[0].numel()
+    trained = sum(each.numel() for each in group.parameters) - idle
+    assert leaf.tolist() == [0.0] * idle + [1.0] * trained + [0.0] * (len(leaf) - idle - trained)
+    group.nothing(leaf.fill_(torch.nan))
+    assert not leaf.count_nonzero()
+
+
 def test_compiled_code_changes_nothing_but_speed(monkeypatch):
     found = run(2, module=Broad, rows=1200, micro_rows=2000)
     monkeypatch.setattr(products, "compiled", None)

@@ -91,6 +91,18 @@ def test_every_optimizer_resumes_exactly(tmp_path, optimizer):
     same(in_process(interrupted), whole)
 
 
+def test_a_plateau_goes_on_where_it_was(tmp_path):
+    """With its best value, its rounds without a better one and its reductions."""
+    scheduler = {"reduce_on_plateau": 3, "reduce_on_plateau_patience": 1}
+    options = {"epochs": 12, "learning_rate": 1.0, "early_stop": -1}
+    options["learning_rate_scheduler"] = {**scheduler, "reduce_on_plateau_rate": 0.5}
+    run = TinyRun(options, checkpoints=str(tmp_path), kill={0: 84}, signal=int(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        in_process(run)
+    assert checkpoint.load_newest(tmp_path).state["plateau"]["reductions"] > 0
+    same(in_process(run), in_process(TinyRun(options)))
+
+
 def test_ctrl_c_right_before_a_round_leaves_the_round_to_the_resumed_run(tmp_path):
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 13}, signal=int(signal.SIGINT))
