@@ -103,6 +103,17 @@ def test_a_plateau_goes_on_where_it_was(tmp_path):
     same(in_process(run), in_process(TinyRun(options)))
 
 
+def test_the_best_round_may_be_the_one_that_is_resumed_from(tmp_path):
+    """Its weights are then in the checkpoint once, as those to go on with."""
+    options = {"epochs": 12, "learning_rate": 1.0}
+    whole = in_process(TinyRun(options))
+    best = whole["state"]["best"]["step"]
+    assert best < 120
+    in_a_process_of_its_own(TinyRun(options, checkpoints=str(tmp_path), kill={0: best + 2}))
+    assert checkpoint.load_newest(tmp_path).state["best_is_last"]
+    same(in_process(TinyRun(options, checkpoints=str(tmp_path))), whole)
+
+
 def test_ctrl_c_right_before_a_round_leaves_the_round_to_the_resumed_run(tmp_path):
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 13}, signal=int(signal.SIGINT))
