@@ -114,9 +114,9 @@ class TorchTrainer(TrainerBase):
         In this process where one rank is enough and the backend is this machine, or where a
         launcher (torchrun) started this process as a rank of its own; else in a group of the
         backend, whose ranks go on from their last checkpoint when one of them dies.
-        Raises TrainingError, and what a disk or a limit is to blame for, each of which names the
-        last checkpoint; and OtherRank in a launcher's
-        processes other than rank 0: what follows is for one alone."""
+        Raises TrainingError, or what a disk or a limit is to blame for, which name the last
+        checkpoint, and OtherRank in a launcher's processes other than rank 0: what follows is for
+        one alone."""
         rank = launched_rank()
         try:
             result = self._fit(rank, job, backend, progress)
