@@ -293,6 +293,31 @@ def test_a_text_is_encoded_the_same_in_any_batch(how, pooling, padding):
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [*itertools.product(["embed"], ["last", "concat"]), ("parallel_cnn", "sum")],
+)
+def test_without_gradients_only_some_texts_are_encoded_at_once(kind, how, monkeypatch):
+    """4,096 texts of 256 tokens, as predictions have them, would take 12 GB."""
+    encoder = encoder_of(type=kind, embedding_size=5, reduce_output=how)
+    rows, looked_up = ragged(*ROWS, *ROWS, ROWS[0]), []
+    encoder.table.register_forward_hook(lambda *call: looked_up.append(call[2]))
+    wanted = encoder(rows).detach()
+    assert [len(each) for each in looked_up] == [7]
+    of_a_row = 2 * looked_up[0][0].nbytes
+    if kind == "parallel_cnn":
+        of_a_row = of_a_row // 5 * (5 + 4 * 256)
+    monkeypatch.setattr(text_encoders, "AT_ONCE", 3 * of_a_row)
+    looked_up.clear()
+    with torch.inference_mode():
+        found = encoder(rows)
+    assert [len(each) for each in looked_up] == [2, 2, 3]
+    torch.testing.assert_close(found, wanted)
+    looked_up.clear()
+    encoder(rows)  # a gradient would keep every slice
+    assert [len(each) for each in looked_up] == [7]
+
+
 def test_conv_and_fc_layers_one_by_one():
     encoder = encoder_of(
         conv_layers=[{"filter_size": 7, "num_filters": 3}, {"activation": "tanh"}],

@@ -8,7 +8,8 @@ is in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
 """Filter sizes of parallel_cnn if the config gives no layers."""
+
+AT_ONCE = 256 << 20
+"""Bytes of the vectors of a batch's tokens that are held at once where no gradient is wanted: a
+prediction's 4,096 texts of 256 tokens would take 12 GB."""
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,6 +56,33 @@ def longest(column: Ragged, limit: int) -> int:
     ):
         return limit
     return max(1, min(limit, int(column.offsets.diff().max())))
+
+
+def in_slices(
+    column: Ragged, row_bytes: int, encode: Callable[[Ragged], torch.Tensor]
+) -> torch.Tensor:
+    """What `encode` gives for the rows of a column: of all at once, or of as many as need no more
+    than AT_ONCE bytes, if no gradient is wanted, which would keep every slice.
+
+    row_bytes: what a row needs."""
+    rows = column.offsets.shape[0] - 1
+    slices = min(rows, -(-rows * row_bytes // AT_ONCE))
+    if slices < 2 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return encode(column)
+    values, offsets = column
+    # Even ones: a single row that is left may take another path, of other bits.
+    cuts = [rows * each // slices for each in range(slices + 1)]
+    encoded = None
+    for start, stop in itertools.pairwise(cuts):
+        some = offsets[start : stop + 1]
+        found = encode(Ragged(values[some[0] : some[-1]], some - some[0]))
+        if encoded is None:
+            # One block: small results that stay would lie between the large blocks of one slice and
+            # those of the next, and none would find room where one was.
+            encoded = found.new_empty(rows, *found.shape[1:])
+        encoded[start:stop] = found
+    assert encoded is not None
+    return encoded
 
 
 def reduce_sequence(
@@ -123,8 +155,12 @@ class SequenceEmbed(nn.Module):
 
     def forward(self, column: Ragged) -> torch.Tensor:
         length = self.length if self.how == "concat" else longest(column, self.length)
-        codes, is_token = padded(column, length, self.left)
-        return reduce_sequence(self.table(codes), is_token, self.how)
+
+        def encode(rows: Ragged) -> torch.Tensor:
+            codes, is_token = padded(rows, length, self.left)
+            return reduce_sequence(self.table(codes), is_token, self.how)
+
+        return in_slices(column, 2 * 4 * length * self.table.output_size, encode)
 
 
 class Convolution(nn.Module):
@@ -200,7 +236,7 @@ class ParallelCNN(nn.Module):
         super().__init__()
         self.table, self.how, self.length, self.left = table, how, length, left
         self.convolutions = nn.ModuleList(Convolution(table.output_size, layer) for layer in layers)
-        size = sum(layer["num_filters"] for layer in layers)
+        size = self.filters = sum(layer["num_filters"] for layer in layers)
         self.pool_size: int = layers[0]["pool_size"] or 1
         if how == "concat":
             size *= -(-length // self.pool_size)
@@ -211,11 +247,18 @@ class ParallelCNN(nn.Module):
         length = self.length if self.how == "concat" else longest(column, self.length)
         if self.left:  # pooled are the same neighbours, however long the batch's longest text is
             length += (self.length - length) % self.pool_size
-        codes, is_token = padded(column, length, self.left)
-        hidden = self.table(codes) * is_token.unsqueeze(-1)
-        parts = [convolution(hidden, is_token) for convolution in self.convolutions]
-        hidden = torch.cat([part for part, _ in parts], 2)
-        return self.fc_stack(reduce_sequence(hidden, parts[0][1], self.how, own=True))
+
+        def encode(rows: Ragged) -> torch.Tensor:
+            codes, is_token = padded(rows, length, self.left)
+            hidden = self.table(codes) * is_token.unsqueeze(-1)
+            parts = [convolution(hidden, is_token) for convolution in self.convolutions]
+            hidden = torch.cat([part for part, _ in parts], 2)
+            return reduce_sequence(hidden, parts[0][1], self.how, own=True)
+
+        # The vectors twice, as they are looked up and without padding; likewise what the
+        # convolutions make of them, by itself and side by side.
+        width = self.table.output_size + self.filters
+        return self.fc_stack(in_slices(column, 2 * 4 * length * width, encode))
 
 
 def embed(vocab_size: int, options: Any, length: int, left: bool = False) -> nn.Module:
