@@ -72,6 +72,23 @@ def test_one_that_another_user_keeps_closed_is_told_and_not_passed_over(
     assert "cannot be read (permission denied)" in said
 
 
+def test_another_layout_is_refused_by_its_version(tmp_path):
+    path = checkpoint.save(tmp_path, 10, TENSORS, STATE) / "manifest.json"
+    manifest = unsealed(path.read_bytes())
+    path.write_bytes(sealed({**manifest, "version": checkpoint.VERSION + 1}))
+    with pytest.raises(CheckpointError, match="version 2 instead of 1"):
+        checkpoint.load(path.parent)
+
+
+def test_the_newest_is_that_of_the_largest_step_not_of_the_last_name(tmp_path):
+    for step in (99_999_999, 100_000_000):
+        (tmp_path / f"step-{step}").mkdir()
+    assert [each.name for each in checkpoint.list_checkpoints(tmp_path)] == [
+        "step-100000000",
+        "step-99999999",
+    ]
+
+
 def test_tensor_file_is_what_safetensors_writes(tmp_path):
     from safetensors.torch import save_file
 

@@ -112,6 +112,28 @@ def test_a_disk_that_is_full_stops_the_run_and_leaves_the_checkpoint_before(tmp_
     assert [each.name for each in checkpoint.list_checkpoints(tmp_path)] == ["step-00000004"]
 
 
+def test_none_is_written_after_one_that_failed(tmp_path, monkeypatch):
+    """Not even one that was in flight by then: their order has no gap."""
+    one, both, real = made(tmp_path), threading.Event(), checkpoint.save
+
+    def save(directory, step, *given, **more):
+        if step == 1:
+            assert both.wait(SECONDS)
+            raise CheckpointError("There is no room for the checkpoint.")
+        return real(directory, step, *given, **more)
+
+    def save_both():
+        with one.saving():
+            for step in (1, 2):
+                one.save(step, {"w": torch.zeros(3)}, {}, {"step": step})
+            both.set()
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    with pytest.raises(CheckpointError, match="no room"):
+        save_both()
+    assert checkpoint.list_checkpoints(tmp_path) == []
+
+
 def test_ctrl_c_waits_until_its_checkpoint_is_whole(tmp_path, gate):
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path))
     loop, loader, _ = tiny_loop(run, SingleProcess())
