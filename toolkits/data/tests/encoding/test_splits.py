@@ -252,6 +252,7 @@ def test_a_small_number_among_dates_is_no_second_of_1970(number, cuts):
         [f"{year}0{month}15" for year in (1999, 2020) for month in range(1, 9)],
         [str(9 * 10**7 + 10**6 * step) for step in range(15)],
         ["1970-01-02", *(str(1_600_000_000 + step) for step in range(14))],
+        ["1e-05", "2E-5", *(str(step / 15) for step in range(1, 13)), "1e+09"],
     ],
 )
 def test_numbers_alone_are_split_by_their_order(values):
@@ -264,7 +265,7 @@ def test_numbers_alone_are_split_by_their_order(values):
 
 def test_a_column_of_doubles_has_no_dates():
     splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
-    rows = Rows(np.arange(3), {"day": pa.chunked_array([[2020.0, 0.0, 1.5]])})
+    rows = Rows(np.arange(3), {"day": pa.chunked_array([[2020.0, 1e-7, 1.5]])})
     [carry] = splitter.carries([splitter.survey(rows)])
     assert splitter.assign(rows, carry).tolist() == [2, 0, 0]
 

@@ -51,7 +51,7 @@ MOST_SECONDS = 9.2e9
 FEWEST_SECONDS = 10**8
 """Numbers below are no times if dates stand beside them: years, and days as 20261121."""
 
-NUMBER = r"^[+-]?\d+(\.\d*)?$"
+NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
 
 Place = tuple[int, str]
 """A row's number, and its text."""
