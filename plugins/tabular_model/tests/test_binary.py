@@ -134,6 +134,14 @@ def test_a_dropped_row_is_not_counted() -> None:
     assert fitted(feature("output"), ["yes", "no", None])["counts"] == [1, 1]
 
 
+def test_a_word_says_nothing_among_labels_that_are_no_words() -> None:
+    """`f` is female, and no false."""
+    made = feature()
+    metadata = fitted(made, ["M", "F"])
+    with pytest.raises(DataError, match="'f' is neither of the two values"):
+        made.encode(column(["f"]), metadata)
+
+
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_a_value_never_seen_is_an_error(role) -> None:
     """Another spelling of an input (`Human`) was false in every row, in silence."""

@@ -96,6 +96,12 @@ def test_huber_delta() -> None:
     torch.testing.assert_close(rows, F.huber_loss(PREDICTION, TARGET, reduction="none", delta=0.25))
 
 
+def test_delta_of_huber_is_in_encoded_units_and_errors_in_standard_deviations() -> None:
+    metadata = {**PLAIN, "standard": {"mean": 0.0, "std": 2.0}}
+    rows = losses.number_errors(PREDICTION, TARGET, HuberOptions(delta=0.5), metadata)
+    torch.testing.assert_close(rows, F.huber_loss(PREDICTION, TARGET, reduction="none", delta=0.25))
+
+
 def test_binary_is_torchs_cross_entropy_with_pos_weight() -> None:
     target = torch.tensor([0.0, 1.0, 1.0, 0.0])
     rows = losses.binary_weighted_cross_entropy(
@@ -144,13 +150,17 @@ def test_robust_lambda_and_confidence_penalty_of_a_category() -> None:
 
 
 def test_focal_and_poly_losses_are_those_of_their_papers() -> None:
-    logits, target = torch.tensor([[0.0, 1.0], [2.0, -1.0]]), torch.tensor([1, -1])
+    logits, target = torch.tensor([[0.0, 1.0], [2.0, -1.0], [0.0, 1.0]]), torch.tensor([1, -1, 0])
     p = logits.softmax(-1)[0, 1].item()
     focal, poly = FocalOptions(gamma=1.5), PolyOptions(epsilon=0.5)
     rows = losses.category(logits, target, focal)
-    assert rows.tolist() == pytest.approx([(1 - p) ** 1.5 * -math.log(p), 0.0])
+    assert rows.tolist() == pytest.approx(
+        [(1 - p) ** 1.5 * -math.log(p), 0.0, p**1.5 * -math.log(1 - p)]
+    )
     rows = losses.category(logits, target, poly)
-    assert rows.tolist() == pytest.approx([-math.log(p) + 0.5 * (1 - p), 0.0])
+    assert rows.tolist() == pytest.approx(
+        [-math.log(p) + 0.5 * (1 - p), 0.0, -math.log(1 - p) + 0.5 * p]
+    )
     q = 1 / (1 + math.exp(-0.5))
     rows = losses.binary(torch.tensor([0.5, 0.5]), torch.tensor([1, 0]), FocalOptions(alpha=0.3))
     assert rows.tolist() == pytest.approx(

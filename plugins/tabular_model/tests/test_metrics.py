@@ -78,6 +78,12 @@ def test_the_loss_of_a_root_does_not_depend_on_the_batches(kind: str) -> None:
     assert whole["loss"] == pytest.approx(whole[kind], rel=1e-5)
 
 
+def test_r2_of_two_rows_is_a_number() -> None:
+    metric = metrics.R2()
+    metric.update(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
+    assert metric.compute().item() == 0.5
+
+
 def test_r2_of_one_row_is_nan() -> None:
     metric = metrics.R2()
     metric.update(torch.ones(1), torch.ones(1))

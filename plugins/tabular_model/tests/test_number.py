@@ -276,7 +276,11 @@ def test_an_outlier_becomes_what_the_strategy_says() -> None:
         fill_value=5.0,
         normalization=None,
     )
-    assert encoded(made, [1.0, 100.0, -100.0, None], fitted(made, values)) == [1.0, 5.0, 5.0, 5.0]
+    metadata = fitted(made, values)  # mean 20.8, standard deviation 44.28
+    assert encoded(made, [1.0, 87.0, 87.5, -45.5, -46.0, None], metadata) == [
+        *(1.0, 87.0, 5.0),
+        *(-45.5, 5.0, 5.0),
+    ]
 
 
 def test_an_infinity_is_refused_when_fitting_and_when_encoding() -> None:
@@ -294,6 +298,18 @@ def test_a_value_under_a_null_is_never_looked_at() -> None:
     metadata = made.finish(made.partial(array))
     assert (metadata["min"], metadata["max"], metadata["mean"]) == (1.0, 3.0, 2.0)
     assert made.encode(array, metadata)[1].as_py() == 0.0
+
+
+@pytest.mark.parametrize("cuts", [[], [2], [1, 4]])
+def test_the_units_of_a_target_under_log1p_are_those_of_its_filled_codes(cuts) -> None:
+    """A block may be without values."""
+    values = pa.array([None, None, 0.0, 7.0, None, 1.0], pa.float64())
+    strategy = {"missing_value_strategy": "fill_with_const", "fill_value": 0.5}
+    made = feature("output", normalization="log1p", **strategy)
+    parts = [values[start:stop] for start, stop in pairwise([0, *cuts, len(values)])]
+    metadata = made.finish(reduce(made.merge, map(made.partial, parts)))
+    codes = np.log1p([0.5, 0.5, 0.0, 7.0, 0.5, 1.0])
+    assert metadata["standard"] == pytest.approx({"mean": codes.mean(), "std": codes.std(ddof=1)})
 
 
 def test_log1p_says_which_value_is_too_small() -> None:

@@ -242,8 +242,7 @@ def _true_label(values: list[str], fallback: str | None) -> str | None:
     for value in values:
         if value.lower() in TRUE_WORDS:
             return value
-    others = [value for value in values if value.lower() not in FALSE_WORDS]
-    return others[0] if others else values[0]
+    return next(value for value in values if value.lower() not in FALSE_WORDS)
 
 
 def _labels(found: Mapping[str, int], kind: str, str2bool: Mapping[str, int]) -> list[str]:
