@@ -329,6 +329,23 @@ def test_without_validation_rows_the_training_loss_decides():
     assert "validation" not in state["statistics"]
 
 
+def test_without_validation_rows_the_goal_is_one_of_the_training_set():
+    options = {"epochs": 1, "validation_field": "z"}
+    best = in_process(TinyRun(options, validation_rows=0))["state"]["best"]
+    assert (best["feature"], best["metric"]) == ("z", "loss")
+    options |= {"evaluate_training_set": True, "validation_metric": "accuracy"}
+    best = in_process(TinyRun(options, validation_rows=0))["state"]["best"]
+    assert (best["feature"], best["metric"]) == ("z", "accuracy")
+
+
+@pytest.mark.parametrize(("metric", "direction"), [("loss", "min"), ("accuracy", "max")])
+def test_a_plateau_is_where_the_metric_that_is_watched_gets_no_better(metric, direction):
+    scheduler = {"reduce_on_plateau": 1, "reduce_eval_metric": metric}
+    scheduler["reduce_eval_split"] = "validation"
+    run = TinyRun({"learning_rate_scheduler": scheduler, "validation_field": "z"})
+    assert tiny_loop(run, SingleProcess())[0].plateau.direction == direction
+
+
 def test_the_training_set_can_be_evaluated_in_a_pass_of_its_own():
     statistics = in_process(TinyRun({"epochs": 2, "evaluate_training_set": True}))["state"][
         "statistics"
