@@ -116,6 +116,10 @@ def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):
     ("left", "said"),
     [
         ([], "no room"),
+        (
+            ["checkpoints/step-00000007/x"],
+            "step-00000007; go on from it with --model_resume_path {}",
+        ),
         (["model/model.json"], "no room The model is trained; evaluate it with: distcore evaluate"),
         (["model/model.json", "checkpoints/step-00000007/x"], "made with --model_resume_path {}"),
     ],

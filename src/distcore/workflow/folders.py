@@ -282,7 +282,7 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
 @contextmanager
 def saying_how_to_go_on(session: Session) -> Iterator[None]:
     """A signal that stops the run says what it leaves: the model that was being evaluated, or
-    the last checkpoint. So does an error that a disk or a limit is to blame for, after training."""
+    the last checkpoint. So does an error that a disk or a limit is to blame for."""
     try:
         yield
     except DistcoreError as error:
@@ -291,6 +291,8 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
                 model, checkpoint = _left_behind(session)
                 if model:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
+                elif checkpoint:
+                    error.args = (f"{error} {_resumable(session, checkpoint)}",)
         raise
     except KeyboardInterrupt as error:
         words = str(error)
@@ -299,10 +301,7 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
             if model:
                 words = _finished(session, "")
             elif checkpoint and not words:
-                words = (
-                    f"The last checkpoint is {checkpoint}; go on from it with {RESUME} "
-                    f"{session.home}"
-                )
+                words = _resumable(session, checkpoint)
         raise Stopped(words, signal_of(error)) from None
 
 
@@ -313,6 +312,10 @@ def _finished(session: Session, checkpoint: str) -> str:
         return f"The model is trained; have the rest made with {RESUME} {session.home}"
     command = f"distcore evaluate --model_path {session.home} --dataset …"
     return f"The model is trained; evaluate it with: {command}"
+
+
+def _resumable(session: Session, checkpoint: str) -> str:
+    return f"The last checkpoint is {checkpoint}; go on from it with {RESUME} {session.home}"
 
 
 def _left_behind(session: Session) -> tuple[bool, str]:

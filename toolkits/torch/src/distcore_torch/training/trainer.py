@@ -21,10 +21,9 @@ from distcore_core.contracts import (
     TrainResult,
     WorkerGroup,
 )
-from distcore_core.errors import CacheError, DistcoreError, OtherRank, TrainingError, UserError
+from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
-from distcore_data.os_errors import is_of_the_system
 from distcore_torch.training.job import train_options
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.rank_process import last_checkpoint, launched_rank, train_rank
@@ -114,17 +113,15 @@ class TorchTrainer(TrainerBase):
         In this process where one rank is enough and the backend is this machine, or where a
         launcher (torchrun) started this process as a rank of its own; else in a group of the
         backend, whose ranks go on from their last checkpoint when one of them dies.
-        Raises TrainingError, or what a disk or a limit is to blame for, which name the last
-        checkpoint, and OtherRank in a launcher's processes other than rank 0: what follows is for
-        one alone."""
+        Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's
+        processes other than rank 0: what follows is for one alone."""
         rank = launched_rank()
         try:
             result = self._fit(rank, job, backend, progress)
             if result is None and rank is None:
                 raise TrainingError("Rank 0 gave no result. Report this.")
-        except DistcoreError as error:
-            told = isinstance(error, TrainingError) or is_of_the_system(error)
-            if told and (rank is None or not rank.index):
+        except TrainingError as error:
+            if rank is None or not rank.index:
                 error.args = (f"{error} {last_checkpoint(job)}",)
             raise
         if result is None:
