@@ -74,6 +74,7 @@ def test_inodes_that_are_free_again_are_not_called_bytes(tmp_path, monkeypatch):
         (errno.EROFS, UserError, "cannot be written"),
         (errno.EACCES, UserError, "cannot be written"),
         (errno.EIO, CheckpointError, "failed"),
+        (errno.EFBIG, CheckpointError, "raise that limit (`ulimit -f`), or set"),
     ],
 )
 def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
@@ -111,6 +112,7 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "look at that disk" in said
     assert "change the permissions" in in_words(PermissionError(errno.EACCES, "no", "/a/b"))
     assert "raise the limit of a process (`ulimit -n`), then" in in_words(OSError(errno.EMFILE, ""))
+    assert "raise that limit (`ulimit -f`), then" in in_words(OSError(errno.EFBIG, ""))
     assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
     assert in_words(ValueError("ours")) == ""

@@ -35,6 +35,8 @@ OF_THE_SYSTEM = (
 WHOM = "The system refused "
 """How the note begins that names another process."""
 
+LARGER = "raise that limit (`ulimit -f`)"
+
 FEW_FILES = 100
 """A disk that takes no more files than these lacks inodes, not bytes."""
 
@@ -86,6 +88,8 @@ def storage_error(
             f"{os.fspath(folder)} cannot be written, so there is no place for {what} "
             f"({reason}). Nothing was changed. Make it writable, or {advice}."
         )
+    if error.errno == errno.EFBIG:
+        advice = f"if this process may write no larger files, {LARGER}, or {advice}"
     return kind(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "
         f"Nothing that was there before was changed. Look at that path, or {advice}."
@@ -139,6 +143,8 @@ def in_words(error: BaseException) -> str:
         look = "change the permissions there, or use a copy of your own"
     elif error.errno == errno.EMFILE:
         look = "raise the limit of a process (`ulimit -n`)"
+    elif error.errno == errno.EFBIG:
+        look = f"if this process may write no larger files, {LARGER}"
     elif error.errno == errno.ENFILE:
         look = "the machine's limit of open files is reached: end what holds them"
     return (
