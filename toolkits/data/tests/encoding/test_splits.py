@@ -129,6 +129,15 @@ def test_stratify_over_groups_shards_and_dropped_rows():
     assert abs((first == 0).mean() - 0.7) < 0.05
 
 
+def test_more_classes_than_sixteen_bits_number_stay_apart():
+    splitter = make_splitter({"type": "stratify", "column": "c"}, 0)
+    names = [str(name) for name in range((1 << 16) + 9)]
+    rows = Rows(np.arange(len(names)), {"c": pa.chunked_array([names]).dictionary_encode()})
+    counts, ends = splitter.survey(rows)
+    assert set(counts.values()) == {1}
+    assert [ends[name].tolist() for name in names] == [[row] for row in range(len(names))]
+
+
 def test_many_small_classes_together_have_the_proportions():
     values = [f"class {row % 3000}" for row in range(9000)]
     splits = assigned(make_splitter({"type": "stratify", "column": "c"}, 5), values)
