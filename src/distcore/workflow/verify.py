@@ -289,9 +289,9 @@ def _constant(config: JSON) -> bool:
 
 def _begun(folder: Path, scratch: Path, step: int) -> Path:
     """A copy of the run as it was at a checkpoint."""
-    from distcore_torch.training.checkpoint import list_checkpoints
+    from distcore_torch.training.checkpoint import list_checkpoints, step_of
 
-    there = {int(each.name[-8:]): each for each in list_checkpoints(folder / CHECKPOINTS)}
+    there = {step_of(each): each for each in list_checkpoints(folder / CHECKPOINTS)}
     if step not in there:
         known = f"those of steps {', '.join(map(str, sorted(there)))}" if there else "none"
         raise UserError(

@@ -84,7 +84,7 @@ def save(
             manifest = {"version": VERSION, "step": step, "files": files}
             write_new_file(folder / MANIFEST, sealed(manifest))
     found = list_checkpoints(directory)
-    later = [each for each in found if _step(each) > step]
+    later = [each for each in found if step_of(each) > step]
     for old in [*later, *found[len(later) + keep :]]:
         _remove(old)
     return final
@@ -117,7 +117,15 @@ def list_checkpoints(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=_step, reverse=True)
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(path: Path) -> int:
+    """The step of a checkpoint's folder, by its name. Raises CheckpointError if it is none."""
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise CheckpointError(f"{path} is no checkpoint's folder. Give one named step-<number>.")
+    return int(match[1])
 
 
 def load_newest(
@@ -173,7 +181,7 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
         for each in mirror.folders(CHECKPOINTS, MANIFEST)
         if NAME.fullmatch(each.rpartition("/")[2])
     ]
-    for name in sorted(found, key=lambda each: _step(Path(each)), reverse=True):
+    for name in sorted(found, key=lambda each: step_of(Path(each)), reverse=True):
         path = directory / name.rpartition("/")[2]
         directory.mkdir(parents=True, exist_ok=True)
         mirror.get_folder(name, path, MANIFEST)
@@ -199,7 +207,7 @@ def load(path: Path) -> Checkpoint:
         raise _unread(path / MANIFEST, error) from error
     if version != VERSION:
         raise _damaged(path / MANIFEST, f"version {version!r} instead of {VERSION}")
-    if step != _step(path):
+    if step != step_of(path):
         raise _damaged(path / MANIFEST, f"it is of step {step!r}")
     for name, wanted in expected.items():
         try:
@@ -237,10 +245,3 @@ def _damaged(path: Path, why: str) -> CheckpointError:
         f"The checkpoint file {path} is damaged ({why}). An earlier checkpoint is used if there is "
         "one."
     )
-
-
-def _step(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    if match is None:
-        raise CheckpointError(f"{path} is no checkpoint's folder. Give one named step-<number>.")
-    return int(match[1])
