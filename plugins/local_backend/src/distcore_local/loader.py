@@ -25,6 +25,7 @@ from distcore_local.transfer import Transfer
 from distcore_local.windows import Buffers, Deal, Piece, shuffled
 from distcore_torch.batch import Batch, Layout, Ragged
 from distcore_torch.gather import runs, take_rows
+from distcore_torch.packing import row_bytes
 from distcore_torch.sampler import Lanes, Window, owned
 from distcore_torch.sampler import share as share_of
 
@@ -39,10 +40,6 @@ READ_ROWS, READ_BYTES = 65_536, 32 << 20
 PIECE_BYTES = 4 << 20
 """Bytes of a piece: enough to spread what a piece costs over many batches, few enough to stay in
 the caches."""
-
-SAMPLE_ROWS = 4096
-"""First rows of a split whose ragged columns tell how long its rows are; the same rows for every
-worker."""
 
 MEMORY_SHARE = 4
 """`fully_executed: auto` holds a split in memory if it takes at most 1 / MEMORY_SHARE of what is
@@ -65,7 +62,7 @@ class PackedLoader:
         self._batch_size = min(request.batch_size, max(1, self._lanes.rows))
         self._mine = owned(request.rank, options.lanes, request.parts)
         self._layout = _layout(request)
-        self._row_bytes = max(1, 4 * self._layout.words + self._ragged_bytes())
+        self._row_bytes = row_bytes(request.reader, request.split, self._layout)
         self._store: Store | None = None
         self._buffers: Buffers | None = None
         self._kept: dict[int, Piece] = {}
@@ -225,15 +222,6 @@ class PackedLoader:
         if self._options.fully_executed == "auto":
             return self._lanes.rows * self._row_bytes <= free_bytes() // MEMORY_SHARE
         return self._options.fully_executed
-
-    def _ragged_bytes(self) -> int:
-        """Mean bytes of a row's ragged columns, from the first rows of the split."""
-        names, rows = self._layout.ragged, min(SAMPLE_ROWS, self._lanes.rows)
-        if not names or not rows:
-            return 0
-        sample = self._request.reader.read(self._request.split, 0, rows, list(names))
-        values = sum(len(sample.column(name).flatten()) for name in names)
-        return 8 * len(names) + 4 * values // rows
 
 
 def _layout(request: LoadRequest) -> Layout:

@@ -15,7 +15,24 @@ from distcore_torch.batch import Batch, Layout, Ragged
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from distcore_core.contracts import CachedRows, Split
+
 TYPES = {torch.float32: pa.float32(), torch.int32: pa.int32()}
+
+SAMPLE_ROWS = 4096
+"""First rows of a split whose ragged columns tell how long its rows are; the same rows for every
+worker."""
+
+
+def row_bytes(reader: CachedRows, split: Split, layout: Layout) -> int:
+    """Mean bytes of a packed row of a split with its ragged columns, at least 1; of these, from
+    the first rows."""
+    found, rows = 4 * layout.words, min(SAMPLE_ROWS, reader.rows(split))
+    if layout.ragged and rows:
+        sample = reader.read(split, 0, rows, list(layout.ragged))
+        values = sum(len(sample.column(name).flatten()) for name in layout.ragged)
+        found += 8 * len(layout.ragged) + 4 * values // rows
+    return max(1, found)
 
 
 def pack(encoded: pa.RecordBatch, layout: Layout, start: int = 0) -> Batch:

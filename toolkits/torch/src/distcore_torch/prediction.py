@@ -27,7 +27,11 @@ ROWS = 4096
 enough for the caches."""
 
 READ_ROWS = 65_536
-"""Rows read from a cache at once."""
+"""Rows read from a cache at once, unless they are many bytes."""
+
+READ_BYTES = 128 << 20
+"""Of what is read from a cache at once, while what was read before is used: 65,536 rows of 20,000
+numbers are 5 GB."""
 
 LEAST_PIECES = 64
 """Pieces that a dataset is cut into if it has as many partitions: every CPU of a small cluster
@@ -189,14 +193,21 @@ def split_batches(
     """Rows of a split of an open cache through the model, in order.
 
     stretches: of rows, [start, stop) of each; None: every row."""
+    from distcore_torch.packing import row_bytes
+
     layout = layout_of(artifact.features, ("input", "output"))
     names = [*layout.slots, *layout.ragged]
     if stretches is None:
         stretches = [(0, reader.rows(split))]
+    rows = rows_of(batch_size)
+    # Whole passes, so that none begins elsewhere for it.
+    several = max(1, READ_BYTES // (row_bytes(reader, split, layout) * rows)) * rows
     pieces = [
-        (start, min(start + READ_ROWS, stop))
+        (start, min(start + several, end))
         for first, stop in stretches
-        for start in range(first, stop, READ_ROWS)
+        for middle in range(first, stop, READ_ROWS)
+        for end in [min(middle + READ_ROWS, stop)]
+        for start in range(middle, end, several)
     ]
     with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
 
@@ -208,4 +219,4 @@ def split_batches(
             assert ahead is not None
             encoded = ahead.result()
             ahead = read(pieces[number]) if number < len(pieces) else None
-            yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
+            yield from forward(artifact, encoded, layout, start, rows)
