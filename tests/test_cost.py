@@ -3,12 +3,14 @@ follow from them, and the traffic of many workers is what the exchanges really s
 
 import json
 import math
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -549,3 +551,20 @@ def test_a_calibration_of_this_machine(
         *found.held.values(),
     ]
     assert all(math.isfinite(each) and each > 0 for each in numbers)
+
+
+def test_a_calibration_that_is_stopped_leaves_no_command_behind(tmp_path, monkeypatch):
+    """The one that was being measured ran on, in a folder that was gone."""
+    left = []
+
+    def stopped(process):
+        while not left:
+            left.extend(psutil.Process(process.pid).children())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        whole_commands.command(["schema", "--output", str(tmp_path / "schema.json")])
+    psutil.wait_procs(left, timeout=10)
+    assert [each for each in left if each.is_running()] == []
+    assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +128,17 @@ def command(words: Sequence[str]) -> tuple[float, int]:
     """(seconds, bytes of memory at the peak) of a command of ours: the processor's seconds, if they
     are fewer than the clock's. Raises DistcoreError if it fails."""
     line = [sys.executable, "-c", MEASURED, sys.executable, "-m", "distcore.cli.main", *words]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip()
-        raise DistcoreError(f"`distcore {words[0]}` failed while calibrating: {said}")
-    wall, processor, memory = map(float, done.stdout.split())
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, process_group=0
+    ) as process:
+        try:
+            found, said = process.communicate()
+        except BaseException:  # a signal: the command below is nobody's child then
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise DistcoreError(f"`distcore {words[0]}` failed while calibrating: {said.strip()}")
+    wall, processor, memory = map(float, found.split())
     return min(wall, processor), int(memory) * UNIT_OF_PEAK
