@@ -147,7 +147,9 @@ class TrainerOptions(Options):
     )
     max_batch_size: Count | None = Field(1 << 40, description="Upper bound of batch_size: auto.")
     eval_batch_size: CountOrAuto | None = Field(
-        None, description="Rows of an evaluation batch; default: batch_size."
+        None,
+        description="Rows of an evaluation batch; default: batch_size, and after training, where "
+        "the test split and the report's scores are computed, 4096.",
     )
     optimizer: Optimizer = Field(
         Adam.model_construct(), description="Type and options of the optimizer."
