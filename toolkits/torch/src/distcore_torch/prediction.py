@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from distcore_core.errors import UserError
+from distcore_core.errors import DataError, UserError
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.decoding import Outputs, decoded_passes, empty_schema, spread
 
@@ -119,8 +119,9 @@ def targets_explained(features: Features) -> Iterator[None]:
 
     try:
         yield
-    except ColumnsMissing as error:
-        if set(error.missing).isdisjoint(features.raw(("input",))):
+    except DataError as error:
+        why = error.__cause__
+        if isinstance(why, ColumnsMissing) and set(why.args).isdisjoint(features.raw(("input",))):
             error.args = (
                 f"{error} An evaluation needs the targets; rows without them can be predicted "
                 "(`distcore predict`).",

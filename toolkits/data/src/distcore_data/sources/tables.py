@@ -18,15 +18,13 @@ MOST_NAMED = 5
 """Columns that are not there and are named; the others are counted."""
 
 
-class ColumnsMissing(DataError):
-    """Columns that are asked for and not there. missing: their names."""
-
-    missing: tuple[str, ...] = ()
+class ColumnsMissing(LookupError):
+    """Why a DataError was raised: these names are no columns."""
 
 
 def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> None:
-    """Raise DataError when a column is asked for that is not there, with the nearest names, or
-    is there twice."""
+    """Raise DataError when a column is asked for that is not there, with the nearest names (and
+    `ColumnsMissing` for its cause), or is there twice."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
@@ -44,13 +42,11 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
         ]
         hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
     absent = "is no column" if len(missing) == 1 else "are no columns"
-    error = ColumnsMissing(
+    raise DataError(
         f"{shown}: there {absent} {_listed(hints, len(missing), MOST_NAMED)}; it has "
         f"{_listed([*map(repr, names[:20])], len(names), 20) or 'none'}. Correct the name in the "
         "data, or where it was given (a feature's `name` or `column`, the split's, or `--keep`)."
-    )
-    error.missing = tuple(missing)
-    raise error
+    ) from ColumnsMissing(*missing)
 
 
 def _listed(words: Sequence[str], count: int, most: int) -> str:
