@@ -34,8 +34,10 @@ from distcore_data.stores.run_sync import (
     CHECKPOINTS,
     MANIFEST,
     MODEL,
+    RESUME,
     STARTED,
     Mirror,
+    how_to_go_on,
     working_folder,
 )
 from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
@@ -53,8 +55,6 @@ innermost "frames" of an error that nobody expected: such a run may take days to
 
 FRAMES = 40
 """Of them at most."""
-
-RESUME = "--model_resume_path"
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
@@ -292,7 +292,7 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
                 if model:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
                 elif checkpoint:
-                    error.args = (f"{error} {_resumable(session, checkpoint)}",)
+                    error.args = (f"{error} {how_to_go_on(checkpoint, session.home)}",)
         raise
     except KeyboardInterrupt as error:
         words = str(error)
@@ -301,7 +301,7 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
             if model:
                 words = _finished(session, "")
             elif checkpoint and not words:
-                words = _resumable(session, checkpoint)
+                words = how_to_go_on(checkpoint, session.home)
         raise Stopped(words, signal_of(error)) from None
 
 
@@ -312,10 +312,6 @@ def _finished(session: Session, checkpoint: str) -> str:
         return f"The model is trained; have the rest made with {RESUME} {session.home}"
     command = f"distcore evaluate --model_path {session.home} --dataset …"
     return f"The model is trained; evaluate it with: {command}"
-
-
-def _resumable(session: Session, checkpoint: str) -> str:
-    return f"The last checkpoint is {checkpoint}; go on from it with {RESUME} {session.home}"
 
 
 def _left_behind(session: Session) -> tuple[bool, str]:

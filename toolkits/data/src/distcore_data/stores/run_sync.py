@@ -54,7 +54,19 @@ WAITS = "waiting.json"
 """In the folder of a run that has no heartbeat yet, because it waits for another training of its
 process."""
 
+RESUME = "--model_resume_path"
+
 log = logging.getLogger("distcore")
+
+
+def how_to_go_on(checkpoint: object, home: object) -> str:
+    """A sentence: the last checkpoint of a run, and how to go on from it.
+
+    Args:
+        checkpoint: Its path or address.
+        home: The run's.
+    """
+    return f"The last checkpoint is {checkpoint}; go on from it with {RESUME} {home}"
 
 
 class Mirror:

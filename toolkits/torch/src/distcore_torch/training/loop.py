@@ -15,6 +15,7 @@ import torch
 
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
+from distcore_data.stores.run_sync import how_to_go_on
 from distcore_torch.training import checkpoint
 from distcore_torch.training.callbacks import Callbacks
 from distcore_torch.training.determinism import (
@@ -307,10 +308,7 @@ class TrainLoop:
         found = checkpoint.list_checkpoints(kept) if kept is not None else []
         if kept is None or not found:
             return "No checkpoint was saved." if self._first else ""
-        return (
-            f"The last checkpoint is {self._place(found[0])}; go on from it with "
-            f"--model_resume_path {self._home(kept)}"
-        )
+        return how_to_go_on(self._place(found[0]), self._home(kept))
 
     def _place(self, saved: Path) -> Path | str:
         """Where people find a checkpoint: in the bucket, if results go to one."""

@@ -15,7 +15,7 @@ from distcore_core.contracts import TRAINER, Rank, TrainJob, TrainResult
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
-from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, working_folder
+from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, how_to_go_on, working_folder
 from distcore_torch.training.job import train_options
 
 if TYPE_CHECKING:
@@ -145,4 +145,4 @@ def last_checkpoint(job: TrainJob) -> str:
         found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
     if not found:
         return "No checkpoint was saved."
-    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
+    return how_to_go_on(found[0], job.home)
