@@ -42,15 +42,16 @@ def remarked(
     """The same, with a remark where a column gives a target away, or a target is uneven."""
     table = table.slice(0, ROWS)
     targets = list(outputs)
+    wanted = [_Wanted(each, table[each.name]) for each in targets]
     found = []
     for each in inputs:
-        told = each.type and next(
-            (one.name for one in targets if _tells(each, table[each.name], one, table[one.name])),
-            None,
-        )
-        said = printable(told or "")  # no line of the config's own, whatever the column is called
+        told = next((one.name for one in wanted if each.type and one.tells(each, table)), None)
+        if told is None:
+            found.append(each)
+            continue
+        said = printable(told)  # no line of the config's own, whatever the column is called
         remark = f"it tells {said} by itself; leave it out unless it is known when you predict"
-        found.append(_with(each, remark) if told else each)
+        found.append(_with(each, remark))
     remarks = [(each, _of_target(each, table[each.name])) for each in targets]
     return found, [_with(each, remark) if remark else each for each, remark in remarks]
 
@@ -81,26 +82,39 @@ def _with(guess: Guess, remark: str) -> Guess:
     return replace(guess, why=f"{guess.why}; {remark}" if guess.why else remark)
 
 
-def _tells(guess: Guess, column: pa.ChunkedArray, wanted: Guess, target: pa.ChunkedArray) -> bool:
-    known = pc.is_valid(target)
-    column, target = column.filter(known), target.filter(known)
-    if wanted.type == "number":
-        return guess.type == "number" and _is_like(_numbers(column), _numbers(target))
-    if len(target) < LEAST:
-        return False
-    classes = _codes(target)
-    wrong = _wrong(np.zeros(len(classes), np.int64), classes)
-    if wrong < LEAST:
-        return False
-    groupings = [_codes(pc.is_valid(column))]
-    if guess.type in ("binary", "category"):
-        groupings.append(_codes(column))
-    elif guess.type == "number" and classes.max() == 1:
-        groupings.append(_halves(_numbers(column), classes))
-    return any(
-        (each.max() + 1) * RARE <= len(classes) and _wrong(each, classes) <= (1 - TOLD) * wrong
-        for each in groupings
-    )
+class _Wanted:
+    """A target, of the rows that have one; looked at once for all columns that may tell it."""
+
+    def __init__(self, guess: Guess, column: pa.ChunkedArray) -> None:
+        self.name, self._is_number = guess.name, guess.type == "number"
+        self._known = pc.is_valid(column)
+        column = column.filter(self._known)
+        self._values, self._wrong = np.zeros(0), 0
+        if self._is_number:
+            self._values = _numbers(column)
+        elif len(column) >= LEAST:
+            self._values = _codes(column)
+            self._wrong = _wrong(np.zeros(len(column), np.int64), self._values)
+
+    def tells(self, guess: Guess, table: pa.Table) -> bool:
+        """Whether an input's column tells it."""
+        if self._is_number:
+            return guess.type == "number" and _is_like(
+                _numbers(table[guess.name].filter(self._known)), self._values
+            )
+        if self._wrong < LEAST:
+            return False
+        column, classes = table[guess.name].filter(self._known), self._values
+        groupings = [_codes(pc.is_valid(column))]
+        if guess.type in ("binary", "category"):
+            groupings.append(_codes(column))
+        elif guess.type == "number" and classes.max() == 1:
+            groupings.append(_halves(_numbers(column), classes))
+        return any(
+            (each.max() + 1) * RARE <= len(classes)
+            and _wrong(each, classes) <= (1 - TOLD) * self._wrong
+            for each in groupings
+        )
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
