@@ -148,17 +148,16 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _targets(
-    reader: CacheReader, features: Features, split: Split, at_once: int | None = None
+    reader: CacheReader, features: Features, split: Split, at_once: int = LOOKED_AT
 ) -> Iterator[Batch]:
-    """The first rows of a split, without inputs. at_once: of a batch, at most; None: as they are
-    read."""
+    """The first rows of a split, without inputs. at_once: of a batch, at most."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
 
     layout = prediction.layout_of(features, ("output",))
     names = [*layout.slots, *layout.ragged]
     last = min(LOOKED_AT, reader.rows(split))
-    rows = min(at_once or prediction.READ_ROWS, prediction.READ_ROWS)
+    rows = min(at_once, prediction.READ_ROWS)
     for start in range(0, last, rows):
         stop = min(start + rows, last)
         yield pack(reader.read(split, start, stop, names), layout, start)

@@ -204,11 +204,10 @@ def split_batches(
     # Whole passes, so that none begins elsewhere for it.
     several = max(1, READ_BYTES // (row_bytes(reader, split, layout) * rows)) * rows
     pieces = [
-        (start, min(start + several, end))
-        for first, stop in stretches
-        for middle in range(first, stop, READ_ROWS)
-        for end in [min(middle + READ_ROWS, stop)]
-        for start in range(middle, end, several)
+        piece
+        for stretch in stretches
+        for whole in _cut(*stretch, READ_ROWS)
+        for piece in _cut(*whole, several)
     ]
     with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
 
@@ -221,3 +220,8 @@ def split_batches(
             encoded = ahead.result()
             ahead = read(pieces[number]) if number < len(pieces) else None
             yield from forward(artifact, encoded, layout, start, rows)
+
+
+def _cut(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    """Rows [start, stop) as pieces of that many, the last of what is left."""
+    return [(each, min(each + size, stop)) for each in range(start, stop, size)]
