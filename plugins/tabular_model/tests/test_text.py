@@ -298,7 +298,7 @@ def test_a_text_is_encoded_the_same_in_any_batch(how, pooling, padding):
     [*itertools.product(["embed"], ["last", "concat"]), ("parallel_cnn", "sum")],
 )
 def test_without_gradients_only_some_texts_are_encoded_at_once(kind, how, monkeypatch):
-    """4,096 texts of 256 tokens, as predictions have them, would take 12 GB."""
+    """4,096 texts of 256 tokens, as predictions have them, would take 11 GB."""
     encoder = encoder_of(type=kind, embedding_size=5, reduce_output=how)
     rows, looked_up = ragged(*ROWS, *ROWS, ROWS[0]), []
     encoder.table.register_forward_hook(lambda *call: looked_up.append(call[2]))

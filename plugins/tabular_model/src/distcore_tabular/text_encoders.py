@@ -26,7 +26,7 @@ DEFAULT_WIDTHS = (2, 3, 4, 5)
 
 AT_ONCE = 256 << 20
 """Bytes of the vectors of a batch's tokens that are held at once where no gradient is wanted: a
-prediction's 4,096 texts of 256 tokens would take 12 GB."""
+prediction's 4,096 texts of 256 tokens would take 11 GB."""
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
