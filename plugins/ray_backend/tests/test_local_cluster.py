@@ -55,29 +55,27 @@ print(ray.is_initialized())
 """
 
 
-def test_tasks_that_are_dropped_after_the_end_start_no_other_cluster(tmp_path):
-    """Ray's `cancel` starts one where there is none: a disk that was full
-    under a prediction's pieces left it and its folder."""
+def alone(program, home):
+    """A program in a process of its own that knows of no cluster, when it has ended."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [sys.executable, "-c", LATER],
-        env={**environment, "HOME": str(tmp_path)},
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment, "HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=400,
     )
+
+
+def test_tasks_that_are_dropped_after_the_end_start_no_other_cluster(tmp_path):
+    """Ray's `cancel` starts one where there is none: a disk that was full
+    under a prediction's pieces left it and its folder."""
+    done = alone(LATER, tmp_path)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
 
 def test_it_is_locked_quiet_and_gone_afterwards(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**environment, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+    done = alone(PROGRAM, tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["answers"] == [1, 2]
