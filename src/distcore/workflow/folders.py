@@ -32,12 +32,12 @@ from distcore_data.os_errors import is_of_the_system
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
-    MANIFEST,
     MODEL,
     RESUME,
     STARTED,
     Mirror,
     how_to_go_on,
+    newest_checkpoint,
     working_folder,
 )
 from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
@@ -316,15 +316,11 @@ def _finished(session: Session, checkpoint: str) -> str:
 
 def _left_behind(session: Session) -> tuple[bool, str]:
     """Of a run that ended early: whether it left a model, and its last checkpoint ("": none)."""
+    checkpoint = newest_checkpoint(session.directory, session.mirror)
     if session.mirror is not None:
-        found = session.mirror.folders(CHECKPOINTS, MANIFEST)
-        last = session.mirror.store.where(max(found, key=_by_step)) if found else ""
-        return bool(session.mirror.store.list(f"{MODEL}/")), last
+        return bool(session.mirror.store.list(f"{MODEL}/")), checkpoint
     assert session.directory is not None
-    saved = [
-        str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix
-    ]
-    return (session.directory / MODEL).exists(), max(saved, key=_by_step, default="")
+    return (session.directory / MODEL).exists(), checkpoint
 
 
 def _has_checkpoints_of_others(session: Session) -> bool:
@@ -336,9 +332,3 @@ def _has_checkpoints_of_others(session: Session) -> bool:
         assert session.directory is not None
         names = [each.name for each in (session.directory / CHECKPOINTS).glob("*")]
     return any(not name.startswith(("step-", ".")) for name in names)
-
-
-def _by_step(name: str) -> tuple[int, str]:
-    """A key by which folders of checkpoints are in the order of their steps, also beyond eight
-    digits."""
-    return len(name), name

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from distcore_data.stores.run_sync import STARTED, Mirror
+from distcore_data.stores.run_sync import STARTED, Mirror, newest_checkpoint
 
 M = "manifest.json"
 
@@ -60,6 +60,19 @@ def test_a_folders_last_file_is_put_last_and_deleted_first(mirror, tmp_path):
         mirror.store.create(name, b"1")
     assert mirror.folders("checkpoints") == ["checkpoints/a", "checkpoints/b"]
     assert mirror.folders("checkpoints", M) == ["checkpoints/b"]
+
+
+def test_the_newest_checkpoint_is_the_one_of_the_most_steps(mirror, tmp_path):
+    """By its name alone, the one of 100 million steps came before that of 99,999,999."""
+    assert newest_checkpoint(tmp_path, None) == newest_checkpoint(None, None) == ""
+    assert newest_checkpoint(tmp_path, mirror) == ""
+    for name in ("step-99999999", "step-100000000", "step-00000007", "step-100000001.building-0"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    last = "checkpoints/step-100000000"
+    assert newest_checkpoint(tmp_path, None) == str(tmp_path / last)
+    for name in (f"step-99999999/{M}", f"step-100000000/{M}", "step-100000001/state.json"):
+        mirror.store.create(f"checkpoints/{name}", b"1")
+    assert newest_checkpoint(tmp_path, mirror) == f"{mirror.url}/{last}"
 
 
 def test_a_folder_comes_whole_in_place_of_another_one_and_once(mirror, tmp_path, monkeypatch):

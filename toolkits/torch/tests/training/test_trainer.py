@@ -6,12 +6,13 @@ import logging
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import CheckpointError, ConfigError, TrainingError
+from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError
 from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop, train_tiny
 from distcore_torch.train_options import TrainerOptions
@@ -20,6 +21,7 @@ from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.gradients import slices
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.random_numbers import random_key
+from distcore_torch.training.rank_process import last_checkpoint
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.strategy import SingleProcess
 
@@ -559,3 +561,14 @@ def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path)
     )
     loop.work.checkpoints = None
     assert loop._last_words() == "No checkpoint was saved."
+
+
+def test_a_bucket_that_does_not_answer_does_not_hide_what_stopped_a_run():
+    """The error of training gave way to the store's."""
+
+    def refuse(name, last):
+        raise StoreError("The bucket does not answer.")
+
+    job = SimpleNamespace(directory=None, mirror=SimpleNamespace(folders=refuse), home="s3://b/run")
+    said = last_checkpoint(job)
+    assert said == "Which checkpoint is the last cannot be told: The bucket does not answer."

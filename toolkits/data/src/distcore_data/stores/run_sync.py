@@ -69,6 +69,30 @@ def how_to_go_on(checkpoint: object, home: object) -> str:
     return f"The last checkpoint is {checkpoint}; go on from it with {RESUME} {home}"
 
 
+def newest_checkpoint(folder: Path | None, mirror: ResultsStore | None) -> str:
+    """The path or address of the checkpoint of the most steps that a run has saved; "" if there is
+    none.
+
+    Args:
+        folder: The run's, on this machine; None: it has none.
+        mirror: Its bucket, where a checkpoint must have come to count.
+
+    Raises:
+        StoreError: The bucket cannot be asked.
+    """
+    if mirror is not None:
+        found = mirror.folders(CHECKPOINTS, MANIFEST)
+        return mirror.where(max(found, key=_by_step)) if found else ""
+    saved = folder.glob(f"{CHECKPOINTS}/step-*") if folder is not None else ()
+    return max((str(each) for each in saved if not each.suffix), key=_by_step, default="")
+
+
+def _by_step(name: str) -> tuple[int, str]:
+    """A key by which folders of checkpoints are in the order of their steps, also beyond eight
+    digits."""
+    return len(name), name
+
+
 class Mirror:
     """A folder of results in a store. url: its address, for people. Pickles, credentials included,
     into a worker's job.

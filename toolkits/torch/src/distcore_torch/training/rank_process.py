@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import TRAINER, Rank, TrainJob, TrainResult
-from distcore_core.errors import UserError
+from distcore_core.errors import StoreError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
-from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, how_to_go_on, working_folder
+from distcore_data.stores.run_sync import how_to_go_on, newest_checkpoint, working_folder
 from distcore_torch.training.job import train_options
 
 if TYPE_CHECKING:
@@ -135,14 +135,8 @@ def launched_rank() -> Rank | None:
 
 def last_checkpoint(job: TrainJob) -> str:
     """Which one a run that stopped has left, and how to go on from it, in a sentence."""
-    # It imports torch, which a worker group's driver does without.
-    from distcore_torch.training.checkpoint import list_checkpoints
-
-    found: list[Any] = (
-        list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
-    )
-    if job.mirror is not None:
-        found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
-    if not found:
-        return "No checkpoint was saved."
-    return how_to_go_on(found[0], job.home)
+    try:
+        checkpoint = newest_checkpoint(job.directory, job.mirror)
+    except StoreError as error:  # what stopped the run is the worse trouble
+        return f"Which checkpoint is the last cannot be told: {error}"
+    return how_to_go_on(checkpoint, job.home) if checkpoint else "No checkpoint was saved."
