@@ -4,6 +4,7 @@ nothing overwritten."""
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import subprocess
 import sys
@@ -23,8 +24,10 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import results
+from distcore.workflow.answer_place import STATISTICS
 from distcore.workflow.kept import Kept
 from distcore_core.errors import DataError, TrainingError, UserError
+from distcore_core.io.atomic import new_file_beside
 from distcore_testing import data
 from distcore_torch import decoding, prediction
 
@@ -461,6 +464,57 @@ def test_what_comes_there_meanwhile_stays(
     assert [(each.name, each.read_text()) for each in place.iterdir()] == [(name, "another one's")]
     call(overwrite=True)
     assert (place / name).read_bytes() != b"another one's"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("command", "name"), [("predict", "predictions.parquet"), ("evaluate", "test_statistics.json")]
+)
+def test_what_another_command_writes_is_refused_before_any_work(
+    trained: Path, tmp_path: Path, command: str, name: str, overwrite: bool
+) -> None:
+    """It was refused when all rows were predicted, and with --overwrite not at all."""
+    call = partial(
+        getattr(distcore, command),
+        trained / "experiment_run",
+        tmp_path / "not looked at.csv",
+        output_directory=tmp_path,
+        overwrite=overwrite,
+        view="none",
+    )
+    said = f"{name} is being written by another command. Wait for its end, or give another"
+    with new_file_beside(tmp_path / name) as (temporary, _):
+        with pytest.raises(UserError, match=re.escape(said)):
+            call()
+        assert list(tmp_path.iterdir()) == [temporary]
+        with pytest.raises(DataError, match="not looked at"):
+            call(output_directory=tmp_path / "other")
+    temporary.write_bytes(b"of one that was killed")
+    with pytest.raises(DataError, match="not looked at"):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_stays_of_an_earlier_evaluation_is_told(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Predictions of one dataset lay beside the scores of another, in silence."""
+    words = ["evaluate", "-m", str(trained / "experiment_run"), "-od", str(tmp_path)]
+    words += ["--dataset", str(trained / "penguins.csv"), "--overwrite"]
+    assert main(words) == 0
+    assert "stays:" not in capsys.readouterr().err
+    predictions, statistics = (tmp_path / each for each in ("predictions.parquet", STATISTICS))
+    for option, stays in (
+        ("--skip_save_predictions", predictions),
+        ("--skip_save_eval_stats", statistics),
+    ):
+        assert main([*words, option]) == 0
+        said = f"{stays} stays: it is of an earlier evaluation, not of this one."
+        told = capsys.readouterr().err
+        assert said in told
+        assert told.count("stays:") == 1
+    assert main([*words, "--skip_save_predictions", "--skip_save_eval_stats"]) == 0
+    assert "stays:" not in capsys.readouterr().err
 
 
 def test_an_evaluation_comes_beside_predictions(

@@ -16,6 +16,7 @@ from distcore.workflow.results import DESCRIPTION, PREDICTIONS
 from distcore_core.errors import DataError, UserError
 from distcore_data.artifact import NAME as MODEL_JSON
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, STARTED, Mirror
+from distcore_data.temporaries import is_being_written
 from distcore_torch.training.ledger import LEDGER
 
 OF_A_RUN = (
@@ -48,6 +49,10 @@ class Place:
         """Whether a file or folder of the name is there."""
         return (self.folder / name).exists() if self._mirror is None else name in self._names
 
+    def is_being_written(self, name: str) -> bool:
+        """Whether another command of this machine is at it. Of a bucket it is not known."""
+        return self._mirror is None and is_being_written(self.folder / name)
+
     def shown(self, name: str) -> str:
         """Its path or address, for messages."""
         return str(self.folder / name) if self._mirror is None else self._mirror.store.where(name)
@@ -75,6 +80,26 @@ def predictions_of_evaluation(place: Place, overwrite: bool) -> str:
         PREDICTIONS,
     )
     return TEST_PREDICTIONS
+
+
+def tell_what_stays(written: Sequence[str], place: Place) -> None:
+    """Warn, where an evaluation leaves out some of its files, of those of an earlier one that lie
+    beside what it writes."""
+    earlier = [name for name in (STATISTICS, TEST_PREDICTIONS) if place.has(name)]
+    if earlier == [STATISTICS] and place.has(PREDICTIONS):
+        earlier.append(PREDICTIONS)
+    for name in written and sorted(set(earlier) - set(written)):
+        log.warning("%s stays: it is of an earlier evaluation, not of this one.", place.shown(name))
+
+
+def refuse_beside_another(names: Sequence[str], place: Place) -> None:
+    """Raise UserError, before any work, if another command writes one of the files now: only one
+    of the two could leave it."""
+    for name in filter(place.is_being_written, names):
+        raise UserError(
+            f"{place.shown(name)} is being written by another command. Wait for its end, or give "
+            "another --output_directory."
+        )
 
 
 def refuse_to_overwrite(names: Sequence[str], place: Place, command: str) -> None:

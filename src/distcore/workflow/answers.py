@@ -66,8 +66,11 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             answer_place.refuse_a_run(place, asked.command)
         if path is not None and isinstance(asked.dataset, str | Path):
             answer_place.refuse_to_replace(path.name, place, asked.dataset)
+        answer_place.refuse_beside_another(written, place)
         if not asked.overwrite:
             answer_place.refuse_to_overwrite(written, place, asked.command)
+        if asked.command == "evaluate":
+            answer_place.tell_what_stays(written, place)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from distcore_core.io.temporaries import BUILDING, RANDOM, REMOVING, delete, held_folder, is_named
-from distcore_data.locks import BUSY, locked_if_free
+from distcore_data.locks import BUSY, is_held, locked_if_free
 
 IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
 
@@ -126,6 +126,16 @@ def sweep(folder: Path, name: str | None = None) -> None:
         found = BESIDE.fullmatch(entry.name)
         if found is not None and name in (None, found[1], found[2]):
             remove_if_abandoned(Path(entry.path))
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process that lives writes what will have the name; not known, and so not said,
+    where the file system has no locks."""
+    beside = [Path(each.path) for each in entries(path.parent)]
+    named = ((each, BESIDE.fullmatch(each.name)) for each in beside)
+    with suppress(OSError):
+        return any(found and path.name in found.groups() and is_held(at) for at, found in named)
+    return False
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
