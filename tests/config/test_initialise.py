@@ -395,6 +395,18 @@ def test_batches_grow_with_the_rows(rows: int, size: int) -> None:
     assert config.trainer.validation_metric == "loss"
 
 
+def test_a_network_is_sized_by_all_rows_and_not_by_those_looked_at() -> None:
+    """Of two million rows the first 50,000 are looked at: each batch had 128 rows."""
+    table = pa.table({"height": COLUMNS["height"][0], "target": TARGET})
+    text = suggest(table, "target", rows=2_000_000)
+    config = load_config(text)
+    assert (config.trainer.batch_size, config.trainer.epochs) == (1024, 20)
+    assert "from the first 200 of about 2,000,000 rows." in text
+    assert "for about 1,400,000 rows to train on" in text
+    assert config == load_config(suggest({"dataset": table}, "target", rows=2_000_000))
+    assert "from the first 200 rows." in suggest(table, "target", rows=200)
+
+
 @pytest.mark.parametrize(
     ("rows", "encoder"),
     [

@@ -14,6 +14,9 @@ from distcore_data.table import table
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale
 
+FIRST_ROWS = 50_000
+"""Of each dataset that `init` looks at."""
+
 
 def plan(arguments: Namespace) -> int:
     """Say what would run, where, through which plugins and why."""
@@ -65,7 +68,7 @@ def init(arguments: Namespace) -> int:
     from distcore.cli.arguments import data_of
     from distcore.config.initialise import look, suggest
     from distcore_core.errors import UserError
-    from distcore_data.sources.registry import sample
+    from distcore_data.sources.registry import rows_about, sample
 
     given = {
         name: path for name, path in data_of(arguments).items() if path and name != "data_format"
@@ -78,11 +81,13 @@ def init(arguments: Namespace) -> int:
         refuse_taken(Path(arguments.output))
     tables, decimal = look(
         lambda options: {
-            name: sample(path, rows=50_000, format=arguments.data_format, options=options)
+            name: sample(path, FIRST_ROWS, format=arguments.data_format, options=options)
             for name, path in given.items()
         }
     )
-    text = suggest(tables, arguments.target, arguments.model, decimal)
+    first, target = next(iter(given.values())), arguments.target[0]
+    rows = rows_about(first, target, format=arguments.data_format)
+    text = suggest(tables, arguments.target, arguments.model, decimal, rows)
     if arguments.output is None:
         print(text, end="")
     else:

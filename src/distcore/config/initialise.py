@@ -35,6 +35,7 @@ def suggest(
     targets: Sequence[str] | str,
     model: Model = "network",
     decimal: str = ".",
+    rows: int | None = None,
 ) -> str:
     """The text of a config for the columns of a sample.
 
@@ -44,6 +45,8 @@ def suggest(
         targets: the columns to predict.
         model: what is to be trained: a network, or gradient-boosted trees.
         decimal: the sign before decimals with which the tables were read; see `look`.
+        rows: about how many the dataset, or the training set, has, by which the network and its
+            steps are sized; None: those of the table.
 
     Raises:
         DataError: for a target that is not there, has one value only, or cannot be predicted; if no
@@ -72,9 +75,10 @@ def suggest(
             "type: ...}]`."
         )
     inputs, outputs = remarked(inputs, outputs, table)
-    rows = next(iter(sets.values())).num_rows
+    looked = next(iter(sets.values())).num_rows
+    of = f"{looked:,}" if rows in (None, looked) else f"{looked:,} of about {rows:,}"
     split = list(sets) == [DATASET]
-    return write_config(inputs, outputs, rows, split=split, model=model, decimal=decimal)
+    return write_config(inputs, outputs, rows or looked, of, split, model, decimal)
 
 
 def look(
@@ -106,21 +110,22 @@ def write_config(
     inputs: Sequence[Guess],
     outputs: Sequence[Guess],
     rows: int,
-    split: bool = True,
-    model: Model = "network",
-    decimal: str = ".",
+    looked: str,
+    split: bool,
+    model: Model,
+    decimal: str,
 ) -> str:
     """The YAML text for what the columns seem to be; `load_config` reads it.
 
-    rows: of the dataset, or of the training set. split: whether the dataset is still to be
-        split."""
+    rows: of the dataset, or of the training set. looked: how many of them were looked at, in
+        words. split: whether the dataset is still to be split."""
     trained = max(1, round(rows * 0.7) if split else rows)
     sizes = next(each for each in SIZES if trained >= each.least)
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
         f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` "
         "writes the schema.)",
-        f"# Written by `distcore init` from the first {rows:,} rows. Change what is wrong: the "
+        f"# Written by `distcore init` from the first {looked} rows. Change what is wrong: the "
         "types are guesses.",
         "input_features:",
         *(_feature_line(each) for each in inputs),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
 import decimal
+import gzip
 import json
+import lzma
 import pickle
 import random
 import sys
@@ -30,7 +33,7 @@ from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
 from distcore_data.sources import digests, jsonlines, parquet_groups
 from distcore_data.sources.memory import as_table
-from distcore_data.sources.registry import column_names, open_source, sample
+from distcore_data.sources.registry import column_names, open_source, rows_about, sample
 
 RAW = {
     "whole": "number",
@@ -626,13 +629,70 @@ def test_sample_goes_on_behind_what_is_short_or_empty(tmp_path):
         assert sample(tmp_path / name, 9) == parts[0]
 
 
-def test_sample_of_a_packed_file_reads_its_head_only(tmp_path, monkeypatch):
-    import gzip
-
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("pack", [gzip.compress, bytes])
+def test_sample_of_a_packed_file_reads_whole_rows_of_its_head(
+    tmp_path, monkeypatch, pack, encoding
+):
+    """A row of wide packed text that the end of the head cut in two was refused as damaged."""
     monkeypatch.setattr("distcore_data.sources.registry.HEAD_BYTES", 1 << 12)
-    packed = gzip.compress(("a,b\n" + "1,x\n" * 1_000_000).encode())
-    (tmp_path / "data.csv.gz").write_bytes(packed)
-    assert sample(tmp_path / "data.csv.gz", 1 << 30).num_rows < 2000
+    (tmp_path / "data.csv").write_bytes(pack(("a,b\n" + "1,21\n" * 900_001).encode(encoding)))
+    found = sample(tmp_path / "data.csv", 1 << 30)
+    assert 400 < found.num_rows < 1000
+    assert found["b"].unique().to_pylist() == [21]
+
+
+def _words_of_lines(count):
+    """Rows of which each second has a text of two lines."""
+    return [{"n": row, "t": "two\nlines" if row % 2 else "one"} for row in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("data.csv", None),
+        ("data.csv.gz", gzip.compress),
+        ("data.csv.bz2", bz2.compress),
+        ("data.csv.xz", lzma.compress),
+        ("data.jsonl", None),
+        ("data.jsonl.gz", gzip.compress),
+        ("data.json", None),
+        ("data.parquet", None),
+        ("data.feather", None),
+    ],
+)
+@pytest.mark.parametrize("rows", [7, 20_000])
+def test_about_how_many_rows_there_are_is_seen_without_reading_them(
+    tmp_path, monkeypatch, name, pack, rows
+):
+    """A row may have several lines, and a packed file as many bytes as it has."""
+    for module in ("head", "registry"):
+        monkeypatch.setattr(f"distcore_data.sources.{module}.HEAD_BYTES", 1 << 14)
+    monkeypatch.setattr("distcore_data.sources.head.FILE_BYTES", 1 << 15)
+    table, path = pa.Table.from_pylist(_words_of_lines(rows)), tmp_path / name
+    if ".csv" in name:
+        table.to_pandas().to_csv(path, index=False, compression=None)
+    elif ".json" in name:
+        table.to_pandas().to_json(path, "records", lines="l" in name, compression=None)
+    elif name == "data.parquet":
+        pq.write_table(table, path)
+    else:
+        feather.write_feather(table, path)
+    if pack is not None:
+        path.write_bytes(pack(path.read_bytes()))
+    found = rows_about(path, "n")
+    if rows == 20_000 and (".csv" in name or "jsonl" in name):
+        assert 0.8 * rows < found < 1.25 * rows
+    else:
+        assert found == rows
+
+
+def test_what_cannot_be_counted_at_a_look(tmp_path):
+    assert rows_about("memory://nowhere/data.csv", "a") is None
+    assert rows_about(tmp_path / "none.csv", "a") is None
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
+    assert rows_about(tmp_path / "data.parquet", "b") is None
+    assert rows_about(tmp_path / "data.parquet", "a") == 1
 
 
 def test_the_module_is_light(tmp_path):

@@ -39,6 +39,13 @@ class Delimited(NamedTuple):
             given.local, given.shown, self.delimiter, rows, given.options, given.place, limit
         )
 
+    def about(self, given: Given) -> int | None:
+        """About how many rows there are, if that is told without reading all of them."""
+        from distcore_data.sources.head import text_rows
+
+        looked = self.sample(given, given.head_bytes).num_rows
+        return text_rows(given.local, given.place, looked)
+
 
 class Json(NamedTuple):
     """JSON lines; or, if it may be one, a document."""
@@ -70,6 +77,17 @@ class Json(NamedTuple):
         return json_head(
             given.local, given.shown, self.may_be_document, rows, given.place, given.head_bytes
         )
+
+    def about(self, given: Given) -> int | None:
+        """As of delimited text; of a document none, which is read whole in any case."""
+        from distcore_data.sources.head import text_rows
+        from distcore_data.sources.json_document import is_document
+        from distcore_data.sources.unpacking import unpacked
+
+        if self.may_be_document and is_document(unpacked(given.local, given.shown, given.place)):
+            return None
+        looked = self.sample(given, given.head_bytes).num_rows
+        return text_rows(given.local, given.place, looked)
 
 
 class Parquet(NamedTuple):

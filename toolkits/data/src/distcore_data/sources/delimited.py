@@ -108,11 +108,13 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A delimited file as UTF-8 on this machine, and how it is written."""
+    """A delimited file as UTF-8 on this machine, and how it is written. cut: it is a copy of the
+    first bytes that were wanted, and its last row may be half a row."""
 
     path: Path
     shown: str
     dialect: Dialect
+    cut: bool = False
 
 
 def prepare(
@@ -124,12 +126,13 @@ def prepare(
     limit: int | None = None,
 ) -> Prepared:
     """Unpack, refuse what is no text, turn to UTF-8, find the dialect. limit: bytes wanted at
-    most of a packed file."""
+    most of a file that is packed or in another encoding."""
     plain = unpacked(path, shown, place, limit)
     if options.encoding is None:
         refuse_binary(plain, shown)
     text = as_utf8(plain, shown, options.encoding, place, limit)
-    return Prepared(text, shown, find_dialect(text, shown, options, prefer))
+    cut = limit is not None and text != path and plain.stat().st_size >= limit
+    return Prepared(text, shown, find_dialect(text, shown, options, prefer), cut)
 
 
 class DelimitedSource(FileSource):

@@ -16,12 +16,16 @@ from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.formats import HEAD_BYTES
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
-from distcore_data.sources.unpacking import unpacked
+from distcore_data.sources.unpacking import head_of, lines_of_first, unpacked
 
 SEVERAL = pa.dense_union([pa.field("one", pa.null()), pa.field("another", pa.null())])
 """The type of a column whose values are of several; they are left out."""
+
+FILE_BYTES = 1 << 20
+"""Of a file whose lines are counted, packed as they may be."""
 
 MOST_FILES = 256
 """Of a folder that are looked at, however few rows they have."""
@@ -132,6 +136,20 @@ def _one_by_one(columns: Mapping[str, Any], shown: str) -> pa.Table:
         return pa.table(found)
 
 
+def text_rows(path: Path, place: Workplace, looked: int) -> int:
+    """About how many rows of text a file holds, by the lines in its first bytes.
+
+    Args:
+        looked: Rows of its first HEAD_BYTES, unpacked.
+    """
+    head = head_of(path, HEAD_BYTES + 1)
+    if len(head) <= HEAD_BYTES:
+        return looked
+    lines, size = lines_of_first(path, FILE_BYTES, place)
+    a_line = looked / max(1, head.count(b"\n"))  # a row may have several, and a line no row
+    return max(looked, round(a_line * lines * path.stat().st_size / size))
+
+
 def delimited_head(
     path: Path,
     shown: str,
@@ -149,7 +167,7 @@ def delimited_head(
     with open(prepared.path, "rb") as file:
         file.seek(dialect.data_start)
         text = file.read(limit)
-        whole = not file.read(1)
+        whole = not file.read(1) and not prepared.cut
     stop, count = 0, 0
     for _, end in records.records(text, 0, dialect.delimiter, dialect.quote):
         if end == len(text) and not whole and count:

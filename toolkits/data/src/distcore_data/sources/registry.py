@@ -16,7 +16,7 @@ import codecs
 import difflib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.os_errors import readable
 from distcore_data.roles import SOURCE
+from distcore_data.sources.builtin import Delimited, Json
 from distcore_data.sources.fetch import (
     Workplace,
     download,
@@ -51,6 +52,7 @@ __all__ = [
     "column_names",
     "format_name",
     "open_source",
+    "rows_about",
     "sample",
 ]
 
@@ -153,6 +155,38 @@ def sample(
                 dataset, format, options, place, storage_options, plugins or environment_plugins()
             )
             return found.sample(given, rows)
+    finally:
+        place.close()
+
+
+def rows_about(
+    dataset: str | os.PathLike[str],
+    column: str,
+    *,
+    format: str | None = None,
+    plugins: Plugins | None = None,
+) -> int | None:
+    """About how many rows a dataset has, at the cost of a look: exactly if its files say so, by
+    the lines in its first bytes if it is text. None if it is remote, or cannot be read.
+
+    Args:
+        column: One that it has.
+    """
+    if is_url(os.fspath(dataset)):  # which would be downloaded for it
+        return None
+    place = Workplace(None)
+    try:
+        with _opening(dataset):
+            found, given = _given(
+                dataset, format, None, place, None, plugins or environment_plugins()
+            )
+            rows = found.about(given) if isinstance(found, Delimited | Json) else None
+            if rows is not None:
+                return rows
+            with closing(found.open(given, {column: "string"})) as source:
+                return source.rows()
+    except DataError:  # told by who reads it
+        return None
     finally:
         place.close()
 

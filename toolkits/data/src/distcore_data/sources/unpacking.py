@@ -71,6 +71,19 @@ def head_of(path: Path, most: int) -> bytes:
         return b""
 
 
+def lines_of_first(path: Path, most: int, place: Workplace) -> tuple[int, int]:
+    """How many lines the first `most` bytes of a file hold, unpacked if they are compressed, and
+    how many bytes these are."""
+    with open(path, "rb") as file:
+        first = file.read(most)
+    kind = compression_of(path)
+    if kind is None:
+        return first.count(b"\n"), len(first)
+    cut = place.path(path.name)
+    cut.write_bytes(first)
+    return _sound(kind, cut, 0)[1], len(first)
+
+
 def _sound(kind: str, path: Path, known: int) -> tuple[int, int]:
     """How many bytes and lines of a damaged file can be read. known: bytes that were."""
     size = lines = 0
