@@ -642,6 +642,21 @@ def test_sample_of_a_packed_file_reads_whole_rows_of_its_head(
     assert found["b"].unique().to_pylist() == [21]
 
 
+@pytest.mark.parametrize("name", ["data.jsonl.gz", "data.json.gz"])
+def test_packed_lines_of_json_are_not_unpacked_to_be_looked_at(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("distcore_data.sources.registry.HEAD_BYTES", 1 << 12)
+    lines = b"".join(b'{"a": %d}\n' % row for row in range(100_000, 200_000))
+    (tmp_path / name).write_bytes(gzip.compress(lines))
+    whole = gzip.compress(b'[{"a": 1}]')
+    with monkeypatch.context() as patch:
+        patch.delattr("distcore_data.sources.head.unpacked")
+        found = sample(tmp_path / name, 1 << 30)["a"].to_pylist()
+    assert found == list(range(100_000, 100_000 + len(found)))
+    assert 200 < len(found) < 1000
+    (tmp_path / "data.json.gz").write_bytes(whole)
+    assert sample(tmp_path / "data.json.gz", 9).to_pydict() == {"a": [1]}
+
+
 def _words_of_lines(count):
     """Rows of which each second has a text of two lines."""
     return [{"n": row, "t": "two\nlines" if row % 2 else "one"} for row in range(count)]

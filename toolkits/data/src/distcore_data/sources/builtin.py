@@ -80,11 +80,11 @@ class Json(NamedTuple):
 
     def about(self, given: Given) -> int | None:
         """As of delimited text; of a document none, which is read whole in any case."""
-        from distcore_data.sources.head import text_rows
+        from distcore_data.sources.head import json_text, text_rows
         from distcore_data.sources.json_document import is_document
-        from distcore_data.sources.unpacking import unpacked
 
-        if self.may_be_document and is_document(unpacked(given.local, given.shown, given.place)):
+        where = (given.local, given.shown, self.may_be_document, given.place, given.head_bytes)
+        if self.may_be_document and is_document(json_text(*where)):
             return None
         looked = self.sample(given, given.head_bytes).num_rows
         return text_rows(given.local, given.place, looked)

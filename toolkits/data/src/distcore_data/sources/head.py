@@ -19,7 +19,7 @@ from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.formats import HEAD_BYTES
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
-from distcore_data.sources.unpacking import head_of, lines_of_first, unpacked
+from distcore_data.sources.unpacking import compression_of, head_of, lines_of_first, unpacked
 
 SEVERAL = pa.dense_union([pa.field("one", pa.null()), pa.field("another", pa.null())])
 """The type of a column whose values are of several; they are left out."""
@@ -92,7 +92,7 @@ def json_head(
     from distcore_data.sources.json_document import document_columns, is_document
     from distcore_data.sources.jsonlines import parse, text_start
 
-    text = unpacked(path, shown, place)
+    text = json_text(path, shown, may_be_document, place, limit)
     if may_be_document and is_document(text):
         return _one_by_one(document_columns(text, shown), shown).slice(0, rows)
     start = text_start(text, shown)
@@ -116,6 +116,20 @@ def json_head(
         if SEVERAL not in found.schema.types:
             raise
         return found.slice(0, rows)
+
+
+def json_text(path: Path, shown: str, may_be_document: bool, place: Workplace, limit: int) -> Path:
+    """What is in a file of JSON; of packed lines the first alone, some more than `limit` bytes: to
+    be looked at the others need not be unpacked."""
+    from distcore_data.sources.json_document import is_document
+
+    first = head_of(path, 2 * limit) if compression_of(path) is not None else b""
+    if end := first.rfind(b"\n", limit) + 1:
+        text = place.path(path.stem)
+        text.write_bytes(first[:end])
+        if not (may_be_document and is_document(text)):
+            return text
+    return unpacked(path, shown, place)
 
 
 def _one_by_one(columns: Mapping[str, Any], shown: str) -> pa.Table:
