@@ -259,6 +259,18 @@ def test_plans_say_where_one_process_would_do(folder):
     assert "threads of one process are about as fast" in text
 
 
+def test_a_number_of_workers_that_does_not_count_is_told_by_plan_and_run(folder, caplog):
+    """`num_workers: 2` without a type of trainer was one process in silence."""
+    said = "num_workers is 2, but the trainer `local` is one process; `data_parallel` has several"
+    for workers, told in ((2, 1), (1, 0)):
+        caplog.clear()
+        trainer = {"num_workers": workers}
+        found = distcore.plan(config(folder, trainer), dataset=data.table())
+        assert found["training"]["notes"].count(said) == told
+        trained(folder, trainer, f"with_{workers}", epochs=1)
+        assert [each.getMessage() for each in caplog.records].count(f"{said}.") == told
+
+
 @pytest.mark.parametrize(("given", "processes"), [(None, 2), (1, 1), (3, 3)])
 def test_plans_say_in_how_many_processes_exact_training_goes_on(
     folder, monkeypatch, given, processes

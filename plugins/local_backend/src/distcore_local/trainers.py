@@ -6,6 +6,8 @@ ranks waiting."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from distcore_core.progress import Progress
     from distcore_local.options import TrainerOptions
     from distcore_torch.training.strategy import Strategy
+
+log = logging.getLogger("distcore")
 
 
 def make(name: str, options: TrainerOptions) -> TorchTrainer:
@@ -70,11 +74,7 @@ class LocalTrainer(TorchTrainer):
         found = {**super().plan(job, backend), "threads": torch.get_num_threads()}
         options = train_options(job)
         if not options.exact:
-            if self.options.num_workers not in (None, 1):
-                found["notes"].append(
-                    f"num_workers is {self.options.num_workers}, but the trainer `local` is one "
-                    "process; `data_parallel` has several"
-                )
+            found["notes"] += self._unused()
             return found
         given = self._given()[1]
         if not backend.distributed:  # there it is one process, whatever is given
@@ -91,6 +91,9 @@ class LocalTrainer(TorchTrainer):
         self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress
     ) -> TrainResult | None:
         options, given = train_options(job), self._given()[1]
+        if not options.exact:
+            for each in self._unused():
+                log.warning("%s.", each)
         if not options.exact or rank is not None or backend.distributed:
             return super()._fit(rank, job, backend, progress)
         several = given or sharing(options.parts, _room())
@@ -107,6 +110,14 @@ class LocalTrainer(TorchTrainer):
                         raise
         parallel = replace(job, trainer=replace(job.trainer, name="data_parallel"))
         return self._run_group(parallel, backend, several, progress)
+
+    def _unused(self) -> Iterator[str]:
+        """What is given and does not count where training is not exact."""
+        if self.options.num_workers not in (None, 1):
+            yield (
+                f"num_workers is {self.options.num_workers}, but the trainer `local` is one "
+                "process; `data_parallel` has several"
+            )
 
 
 def _room() -> int:
