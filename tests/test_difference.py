@@ -1,7 +1,9 @@
 """`distcore diff`: of thirty planted causes it names each, and two equal runs are equal."""
 
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,35 @@ def test_the_cause_of_two_real_runs_is_named(runs, text, more, kind, what):
     assert found.first_step is not None
     assert kind in {each.kind for each in found.causes}
     assert any(each.what.startswith(what) for each in found.causes)
+
+
+NET = """from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+    def forward(self, batch):
+        return self.layer(batch["age"][:, None]) * 1
+"""
+
+
+def test_a_network_whose_code_was_changed_is_the_cause_and_no_fault_of_the_hardware(
+    runs, monkeypatch
+):
+    monkeypatch.syspath_prepend(runs.folder)
+    file, folders = runs.folder / "net_that_changes.py", []
+    for text in (NET, NET.replace("* 1", "* 2")):
+        file.write_text(text)
+        monkeypatch.delitem(sys.modules, "net_that_changes", raising=False)
+        importlib.invalidate_caches()
+        shutil.rmtree(runs.folder / "__pycache__", ignore_errors=True)
+        net = importlib.import_module("net_that_changes").Net
+        folders.append(runs.train("net", TEXT, model=net))
+    monkeypatch.delitem(sys.modules, "net_that_changes")
+    found = distcore.diff(*folders)
+    assert not found.equal
+    assert [each.kind for each in found.causes] == ["code"]
+    assert FAULT not in str(found)
 
 
 def test_an_option_is_named_with_its_lines(runs):

@@ -1,9 +1,11 @@
 """The ledger: an entry every n steps, the same after any death, whole lines only; flips in one
 process."""
 
+import importlib
 import json
 import logging
 import re
+import sys
 
 import pytest
 import torch
@@ -131,11 +133,26 @@ def test_going_on_with_another_processor_is_told_in_one_line(tmp_path, caplog, m
 
 
 def test_facts_of_ranks_are_told_once_if_they_are_the_same():
-    mine = facts.rank_facts("cpu")
+    mine = facts.rank_facts("cpu", torch.nn.Linear(1, 1))
     assert facts.of_group([mine, mine]) == {"workers": 2, **mine}
     assert facts.of_group([mine, {**mine, "threads": 99}])["threads"] == [mine["threads"], 99]
     assert json.loads(json.dumps(mine)) == mine
     assert re.fullmatch(r"[0-9a-f]{64}", mine["torch_build"])
+
+
+def test_the_code_of_a_network_is_that_of_the_files_of_its_own_classes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_layer.py").write_text("from torch import nn\nclass Layer(nn.Linear): pass\n")
+    layer = importlib.import_module("own_layer").Layer(1, 1)
+    before = facts.code_of(torch.nn.Sequential(layer))
+    assert facts.code_of(torch.nn.Linear(1, 1)) == {}
+    assert facts.code_of(torch.nn.Sequential(layer, layer)) == before
+    (tmp_path / "own_layer.py").write_text("from torch import nn\nclass Layer(nn.Linear): x = 1\n")
+    now = facts.code_of(torch.nn.Sequential(layer))
+    (told,) = facts.changes(before, now)
+    assert told.startswith("the code of the network's own classes was ")
+    monkeypatch.delitem(sys.modules, "own_layer")
+    assert facts.code_of(layer).keys() == {"code"}  # a class without a file
 
 
 # ------------------------------------------------------------------ the sentinel, in one process

@@ -9,13 +9,20 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON
 from distcore_torch.processor import maker, processor
 
+if TYPE_CHECKING:
+    import torch
+
 SAID: dict[str, str] = {
+    "code": "code of the network's own classes",
     "torch": "torch",
     "torch_build": "build of torch (torch.__config__.show())",
     "blas": "BLAS library",
@@ -28,16 +35,17 @@ SAID: dict[str, str] = {
 }
 """Facts, by the words that people read, the most likely cause of other bits first."""
 
-TELLING = ("torch", "torch_build", "instruction_set", "maker", "device")
+TELLING = ("code", "torch", "torch_build", "instruction_set", "maker", "device")
 """Facts that a run which goes on is warned of, if they are others. A processor's maker is one
 because MKL asks for it: it has other kernels for another's, with the same instruction set."""
 
 
-def rank_facts(device: str) -> JSON:
+def rank_facts(device: str, network: torch.nn.Module) -> JSON:
     """What this process computes with on this device. Imports torch."""
     import torch
 
     return {
+        **code_of(network),
         **torch_facts(),
         "python": platform.python_version(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
@@ -46,6 +54,25 @@ def rank_facts(device: str) -> JSON:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "threads": torch.get_num_threads(),
     }
+
+
+def code_of(network: torch.nn.Module) -> JSON:
+    """The sha256 of the files that hold the network's classes, as they are now: of those that are
+    neither torch's nor distcore's, which versions tell; {} if there are none."""
+    names = {type(each).__module__ for each in network.modules()}
+    own = {name for name in names if not re.match(r"(torch|distcore(_\w+)?)(\.|$)", name)}
+    digest = hashlib.sha256()
+    for content in sorted(map(_file_of, own)):
+        digest.update(b"%d\0%s" % (len(content), content))
+    return {"code": digest.hexdigest()} if own else {}
+
+
+def _file_of(module: str) -> bytes:
+    """The content of a module's file; nothing if it has none, as a notebook's cell."""
+    try:
+        return Path(str(sys.modules[module].__file__)).read_bytes()
+    except (KeyError, AttributeError, OSError):
+        return b""
 
 
 @cache

@@ -33,8 +33,8 @@ from distcore_torch.training.strategy import FlatStrategy, Strategy
 log = logging.getLogger("distcore")
 
 GOING_ON_ELSEWHERE = (
-    "This run goes on with something else than it began with: %s. Its last bits may be others from "
-    "here on."
+    "This run goes on with something else than it began with: %s. Its bits may be others from here "
+    "on."
 )
 
 SHOWN = 3
@@ -107,7 +107,7 @@ class Sentinel:
     def watching(self, step: int) -> Iterator[None]:
         """Training begins after this many steps; it is over when the block ends. A collective."""
         self._parts = None  # a checkpoint may have brought others
-        ranks = self._strategy.gather(rank_facts(str(self._strategy.device)))
+        ranks = self._strategy.gather(rank_facts(str(self._strategy.device), self._module))
         if self._ledger is not None:
             now = of_group(ranks)
             before = self._ledger.begin(step, now)
