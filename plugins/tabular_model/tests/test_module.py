@@ -223,6 +223,11 @@ def test_local_classes_are_refused_and_those_of_scripts_unless_nothing_is_saved(
     assert describe(Net, saved=False)[0]["class"] == "__main__:Net"
 
 
+def test_a_class_that_only_another_process_has_in_main_is_told_with_what_to_do():
+    with pytest.raises(ConfigError, match=r"class of a script or notebook .* into a module"):
+        resolve("__main__:OnlyInANotebook")
+
+
 def test_a_class_that_hides_behind_anothers_name_is_refused(nets):
     impostor = type("Wide", (nn.Module,), {"__module__": nets})
     with pytest.raises(UserError, match="is another class than the one given"):

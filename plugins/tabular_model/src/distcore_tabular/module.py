@@ -172,6 +172,12 @@ def resolve(class_path: str) -> type[nn.Module]:
         raise _issue(message) from error
     for part in name.split("."):
         if not hasattr(found, part):
+            if module_name == "__main__":
+                raise _issue(
+                    f"this process has no {name}: a class of a script or notebook is not known to "
+                    "the processes that it starts; move it into a module (a file beside it will "
+                    "do) and import it"
+                )
             raise _issue(
                 f"{module_name} has no {name}; its classes are: "
                 f"{', '.join(_modules_in(found)) or 'none'}"
