@@ -119,6 +119,38 @@ def test_figures_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     model = distcore.load(outcome.model)
     found = model.evaluate("penguins.csv")
     assert found == distcore.evaluate(outcome.model, "penguins.csv")
+    assert repr(outcome.plot()) == "<Figure species: accuracy>"
+
+
+def test_a_search_shows_its_best_trials_and_says_how_many_more(tmp_path: Path) -> None:
+    import distcore
+    from distcore.workflow.shown import MOST_TRIALS
+
+    def trial(number: int) -> dict[str, Any]:
+        return {
+            "name": f"{number:04}",
+            "state": "finished",
+            "score": number / 7,
+            "parameters": {"combiner.type": "<b>"},
+        }
+
+    few = distcore.SearchOutcome(tmp_path, [trial(0), trial(1)], None, "loss")
+    assert "0001" not in repr(few)
+    html = few._repr_html_()
+    assert html.count("<tr>") == 3
+    assert html.index("<th>LOSS</th>") < html.index("0000") < html.index("0.142857")
+    assert "&lt;b&gt;" in html
+    assert "more" not in html
+    many = distcore.SearchOutcome(tmp_path, [trial(each) for each in range(MOST_TRIALS + 5)], None)
+    assert many._repr_html_().count("<tr>") == MOST_TRIALS + 1
+    assert "; 5 more in its trials" in many._repr_html_()
+
+
+def test_a_cell_that_was_stopped_says_so_in_a_line() -> None:
+    from distcore_core.errors import Stopped
+
+    assert Stopped("Kept.")._render_traceback_() == ["Stopped: Kept."]
+    assert Stopped()._render_traceback_() == ["Stopped"]
 
 
 def test_a_confusion_of_many_classes_is_drawn_from_the_cells_that_were_met(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ class Stopped(KeyboardInterrupt):
         self.signal = int(signal)
 
     def _render_traceback_(self) -> list[str]:
-        return [f"Stopped: {self}"]
+        return [f"Stopped: {self}" if str(self) else "Stopped"]
 
     @property
     def exit_code(self) -> int:

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ class SearchOutcome:
     """
 
     directory: Path
-    trials: Sequence[JSON]
+    trials: Sequence[JSON] = field(repr=False)
     model: Path | None
     metric: str = "score"
 
@@ -46,6 +46,11 @@ class SearchOutcome:
         if not self.trials or self.trials[0]["score"] is None:
             raise TrainingError(f"No trial of {self.directory} has a score.")
         return self.trials[0]
+
+    def _repr_html_(self) -> str:
+        from distcore.workflow.shown import html_of_search
+
+        return html_of_search(self.directory, rows(self.trials, self.metric))
 
 
 def collect(work: TrialWork) -> list[JSON]:

@@ -23,6 +23,9 @@ KINDS = ("curves", "confusion", "importance", "residuals")
 MOST_CLASSES = 100
 """Of more, a notebook shows no confusion matrix of its own: a thousand have a million cells."""
 
+MOST_TRIALS = 20
+"""Of a search, a notebook shows the best ones; `trials` has them all."""
+
 COLOURS = ("#2563eb", "#ea7317", "#0f9d6c", "#b0308f", "#7a5af0", "#0891b2", "#b45309", "#be123c")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 STYLE = (
@@ -58,6 +61,9 @@ class Figure:
 
     spec: JSON
     html: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {printable(self.spec['title'])}>"
 
     def _repr_html_(self) -> str:
         return f'<div class="distcore">{STYLE}{self.html}</div>'
@@ -138,6 +144,17 @@ def html_of_model(model: Artifact) -> str:
     return (
         f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
     )
+
+
+def html_of_search(directory: Path, table: Sequence[Sequence[str]]) -> str:
+    """The best trials of a search. table: its head, and a row a trial, best first."""
+    kept, more = table[: MOST_TRIALS + 1], len(table) - 1 - MOST_TRIALS
+    rows = "".join(
+        f"<tr>{''.join(f'<{tag}>{escape(printable(each))}</{tag}>' for each in row)}</tr>"
+        for tag, row in zip(("th", *("td" for _ in kept[1:])), kept, strict=True)
+    )
+    said = f"; {more} more in its trials" if more > 0 else ""
+    return f"<div><p>{escape(f'{directory}{said}')}</p><table>{rows}</table></div>"
 
 
 # ------------------------------------------------------------------ figures
