@@ -120,6 +120,9 @@ def test_figures_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     found = model.evaluate("penguins.csv")
     assert found == distcore.evaluate(outcome.model, "penguins.csv")
     assert repr(outcome.plot()) == "<Figure species: accuracy>"
+    skipped = distcore.train("config.yaml", "penguins.csv", skip={"skip_save_model"})
+    assert skipped.model is None
+    assert not (skipped.directory / "model").exists()
 
 
 def test_a_search_shows_its_best_trials_and_says_how_many_more(tmp_path: Path) -> None:

@@ -103,11 +103,13 @@ def _train_and_save(
         test, path = _evaluate_test_split(session, cache, trained.model, skip, summary)
     results.write(session, SUMMARY, summary, skip, "skip_save_report")
     session.results_written()
+    model: Path | None = trained.model
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
+        model = None
     receipt.finish(session, description, cache, skip)
     report = results.written_report(session, skip)
-    found = Outcome(session.directory, trained.model, trained.statistics, test, path, report)
+    found = Outcome(session.directory, model, trained.statistics, test, path, report)
     return found if session.mirror is None else found.in_bucket(session.mirror)
 
 
