@@ -132,6 +132,14 @@ def test_a_place_that_may_be_left_out_is_left_out_by_none_alone(argument, place)
         distcore.train({}, "data.csv", **{argument: place})
 
 
+@pytest.mark.parametrize("name", ["train", "experiment", "hyperopt"])
+def test_a_run_goes_on_without_a_config_as_the_command_does(name, tmp_path):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))} holds no "):
+        getattr(distcore, name)(dataset="data.csv", model_resume_path=tmp_path)
+    with pytest.raises(UserError, match=r"No config was given\."):
+        getattr(distcore, name)(dataset="data.csv")
+
+
 @pytest.mark.parametrize("config", NO_PLACES)
 @pytest.mark.parametrize("name", OF_CONFIGS)
 def test_what_is_no_config_is_told_as_such(name, config):

@@ -116,6 +116,10 @@ def test_figures_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         outcome.plot(metric="auc")
     with pytest.raises(UserError, match="has nothing for a figure 'residuals'"):
         outcome.plot("residuals")
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(UserError, match=r"no such folder in .* the run was started in"):
+        outcome.plot("confusion")
+    monkeypatch.chdir(folder)
     model = distcore.load(outcome.model)
     found = model.evaluate("penguins.csv")
     assert found == distcore.evaluate(outcome.model, "penguins.csv")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @told
 def experiment(
-    config: ConfigLike,
+    config: ConfigLike = None,
     dataset: Any = None,
     *,
     training_set: Any = None,
@@ -56,7 +56,7 @@ def experiment(
 
 @told
 def train(
-    config: ConfigLike,
+    config: ConfigLike = None,
     dataset: Any = None,
     *,
     training_set: Any = None,

@@ -37,7 +37,7 @@ NO_BUCKET = (
 
 @told
 def hyperopt(
-    config: ConfigLike,
+    config: ConfigLike = None,
     dataset: Any = None,
     *,
     training_set: Any = None,

@@ -38,7 +38,7 @@ class TrainRequest:
     """`train` or `experiment` (command). The other fields are the arguments of `distcore.train`."""
 
     command: str
-    config: Any = field(repr=False)
+    config: Any = field(default=None, repr=False)
     dataset: Any = field(default=None, repr=False)
     training_set: Any = field(default=None, repr=False)
     validation_set: Any = field(default=None, repr=False)

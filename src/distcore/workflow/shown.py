@@ -75,6 +75,11 @@ def figure(outcome: Outcome, kind: str, metric: str | None) -> Figure:
         return _curves(outcome, metric)
     if kind not in KINDS:
         raise UserError(f"There is no figure {kind!r}. Figures: {', '.join(KINDS)}.")
+    if isinstance(outcome.directory, Path) and not outcome.directory.is_dir():
+        raise UserError(
+            f"{outcome.directory}: there is no such folder in {Path.cwd()}. Go back to the folder "
+            "that the run was started in (os.chdir), or bring its results back."
+        )
     found = next(iter(_figures(outcome, kind)), None)
     if found is None:
         raise UserError(
