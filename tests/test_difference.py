@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -227,6 +228,7 @@ def test_a_network_whose_code_was_changed_is_the_cause_and_no_fault_of_the_hardw
     assert not found.equal
     assert [each.kind for each in found.causes] == ["code"]
     assert FAULT not in str(found)
+    assert re.search(r"classes: [0-9a-f]{12}… and [0-9a-f]{12}…", str(found))
 
 
 def test_an_option_is_named_with_its_lines(runs):

@@ -19,7 +19,7 @@ from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import Mirror
 from distcore_data.temporaries import temporary_folder
-from distcore_torch.training.facts import SAID
+from distcore_torch.training.facts import SAID, brief
 from distcore_torch.training.ledger import LEDGER, Entry, read_ledger
 
 NO_CAUSE = ("extensions", "hyperopt", "plugins", "random_seed")
@@ -311,5 +311,5 @@ def _told(one: JSON, other: JSON) -> bool:
 
 
 def _shown(value: Any, line: int) -> str:
-    text = "not there" if value is None else shorten(str(value), 60, placeholder=" …")
+    text = "not there" if value is None else shorten(brief(value), 60, placeholder=" …")
     return f"{text} (line {line})" if line else text

@@ -103,11 +103,12 @@ def changes(before: JSON, now: JSON) -> list[str]:
     """`torch was 2.12.0 and is 2.13.0`, for each telling fact that is another one."""
     differ = [name for name in TELLING if name in before and before[name] != now.get(name)]
     return [
-        f"the {SAID[name]} was {_short(before[name])} and is {_short(now.get(name))}"
+        f"the {SAID[name]} was {brief(before[name])} and is {brief(now.get(name))}"
         for name in differ
     ]
 
 
-def _short(value: object) -> str:
+def brief(value: object) -> str:
+    """A fact for people: of a digest its beginning."""
     text = str(value)
     return f"{text[:12]}…" if re.fullmatch(r"[0-9a-f]{64}", text) else text
