@@ -22,7 +22,7 @@ from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
 from distcore_torch.training.exact import by_parts, groups, kernels, layers, tree
-from distcore_torch.training.exact.cut import Cut
+from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients, Way
 from distcore_torch.training.exact.kernels import Place
@@ -371,6 +371,24 @@ class Bagged(Wide):
         return hidden + embedding_bag(self.words, values, offsets, "mean")
 
 
+class Frozen(Wide):
+    """With a layer that learns its weight alone, and one that learns its bias alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder.bias.requires_grad_(False)
+        self.last.weight.requires_grad_(False)
+
+
+class Greatest(Bagged):
+    """With the greatest of a table's rows, which no kernel of ours has."""
+
+    def bagged(self, module, hidden):
+        offsets = torch.arange(len(hidden) + 1) * 2
+        values = (hidden.detach()[:, :2].abs() * 1000).long().flatten() % 30
+        return hidden + embedding_bag(self.words, values, offsets, "max")
+
+
 def gradients_of(make, rows=320, parts=8, seed=1):
     """The gradients object after one backward pass, and what its slots hold."""
     torch.manual_seed(0)
@@ -386,7 +404,12 @@ def gradients_of(make, rows=320, parts=8, seed=1):
 
 @pytest.mark.parametrize("rows", [64, 320, 331, 512])
 @pytest.mark.parametrize(
-    ("make", "built"), [(Wide, True), (Broad, True), (Broad, False), (Bagged, True)], ids=str
+    ("make", "built"),
+    [
+        *((each, True) for each in (Wide, Broad, Bagged, Frozen, Greatest)),
+        (Broad, False),
+    ],
+    ids=str,
 )
 def test_all_rows_at_once_have_the_bits_of_one_part_after_another(make, built, rows, monkeypatch):
     """In the first pass the ways are compared; in the second only one of them runs."""
@@ -610,6 +633,23 @@ NOT_AT_ONCE = {
 def test_what_cannot_go_at_once_goes_part_by_part(extra):
     made, _ = gradients_of(lambda: Wide(NOT_AT_ONCE[extra]))
     assert set(made.ways.values()) == {Way.ONE_BY_ONE}
+
+
+ODD_LOOKUPS = {
+    "bags of a matrix": lambda table: torch.nn.functional.embedding_bag(
+        torch.zeros(4, 2, dtype=torch.long), table
+    ),
+    "as many as no row has": lambda table: table.index_select(0, torch.arange(5)),
+    "columns": lambda table: table.index_select(1, torch.arange(4)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_LOOKUPS)
+def test_lookups_that_are_not_each_rows_are_refused(odd):
+    table = torch.nn.Parameter(torch.ones(8, 8))
+    mode = by_parts.ByParts(Cut((2, 2)), {id(table): table}, None, None, None)
+    with pytest.raises(NotByParts), mode:
+        ODD_LOOKUPS[odd](table)
 
 
 class Idle(Wide):

@@ -26,7 +26,10 @@ def drawn(shape, seed):
     return index, values, [*cuts.tolist(), lookups], torch.full((rows, width), torch.nan)
 
 
-@pytest.mark.parametrize("add_rows", [tables.add_rows, tables.add_rows_by_torch])
+BOTH = pytest.mark.parametrize("add_rows", [tables.add_rows, tables.add_rows_by_torch])
+
+
+@BOTH
 @given(SHAPES, st.integers(0, 1000))
 def test_the_sum_is_the_trees(add_rows, shape, seed):
     index, values, ends, out = drawn(shape, seed)
@@ -39,6 +42,15 @@ def test_the_sum_is_the_trees(add_rows, shape, seed):
         start = end
     add_rows(out, index, values, ends)
     assert out.numpy().tobytes() == tree_sum(leaves).numpy().tobytes()
+
+
+@BOTH
+def test_a_value_of_several_lookups_is_each_ones(add_rows):
+    index, values, offsets = [2, 0, 1, 1, 2], [[1, 10], [2, 20], [4, 40]], [0, 2, 2, 5]
+    given = torch.tensor(index), torch.tensor(values, dtype=torch.float32)
+    out = torch.full((4, 2), torch.nan)
+    add_rows(out, *given, [2, 5], torch.tensor(offsets))
+    assert out.tolist() == [[1, 10], [8, 80], [5, 50], [0, 0]]
 
 
 def test_another_dtype_goes_by_torch():
