@@ -4,11 +4,17 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
 import distcore
-from distcore.workflow import summary_of_test
+from distcore.workflow import summary_of_test, worst_rows
 from distcore.workflow.summary import summary_of
+from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import TrainResult
 from distcore_core.progress import Progress, Round
+from distcore_data.cache import open_cache
 from distcore_torch import packing, prediction
 from distcore_torch.training import scores
 
@@ -60,7 +66,10 @@ def test_a_run_gone_on_with_after_its_last_round_has_the_summary_of_one_that_was
     ]
 
 
-def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("metric", "higher"), [("loss", False), ("r2", True)])
+def test_headline_and_importance_score_and_read_the_main_output_alone(
+    tmp_path, monkeypatch, metric, higher
+):
     """Of 80 outputs and 40 inputs they took half of an experiment, and the targets of all outputs
     were read once for each."""
     scored: list[str] = []
@@ -96,16 +105,93 @@ def test_headline_and_importance_score_and_read_the_main_output_alone(tmp_path, 
     config = {
         "input_features": [{"name": name, "type": "number"} for name in ("a", "b")],
         "output_features": [{"name": name, "type": "number"} for name in outputs],
-        "trainer": {"epochs": 1},
+        "trainer": {
+            "epochs": 20,
+            "learning_rate": 0.05,
+            "batch_size": 16,
+            "validation_field": "main",
+            "validation_metric": metric,
+        },
         "backend": {"type": "local", "cache_dir": str(tmp_path / "caches")},
     }
     data = {name: [row * place for row in rows] for place, name in enumerate(["a", "b", *outputs])}
     outcome = distcore.experiment(config, data, output_directory=str(tmp_path), view="none")
     found = json.loads((Path(outcome.directory) / "summary.json").read_text())
-    assert found["headline"]["target"] == "main"
-    assert {each["input"] for each in found["importance"]["inputs"]} == {"a", "b"}
+    head, (first, last) = found["headline"], found["importance"]["inputs"]
+    assert (head["target"], head["metric"], head["higher_is_better"]) == ("main", metric, higher)
+    assert head["value"] == outcome.test_statistics["main"][metric]
+    assert head["baseline"] == pytest.approx(of_the_mean(config, data, metric), rel=1e-4)
+    assert head["better"] is True
+    assert (first["input"], last) == ("b", {"input": "a", "worse_by": 0.0})  # a is 0 in every row
+    assert first["worse_by"] > 0
     assert scored == ["main"] * 4  # the headline; all inputs; each input dealt out anew
     assert set(read) == {"a", "b", "main"}
+
+
+def of_the_mean(config, data, metric):
+    """The loss (of standardised numbers) or R² of the training rows' mean, on the test rows."""
+    with open_cache(distcore.preprocess(config, data, view="none")) as reader:
+        train, test = (
+            reader.read(split, 0, reader.rows(split), ["main"]).column("main").to_numpy()
+            for split in ("train", "test")
+        )
+    squares = ((test - train.mean()) ** 2).mean()
+    return squares / np.var(data["main"], ddof=1) if metric == "loss" else 1 - squares / test.var()
+
+
+class Told:
+    """A feature of classes, and its network."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def network(self):
+        return self
+
+    def labels(self, metadata):
+        return ["a", "b", "c"]
+
+    def predictions(self, output, metadata):
+        codes = output.argmax(1) if output.ndim == 2 else (output >= 0.5).astype(int)
+        return pa.record_batch({f"{self.name}_predictions": ["abc"[code] for code in codes]})
+
+
+class Rows(dict):
+    rows = property(lambda self: len(self["c"]))
+
+
+def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
+    """A row whose class the model does not know was told as one of the first class."""
+    monkeypatch.setattr(worst_rows, "LOOKED_AT", 5)
+    monkeypatch.setattr(worst_rows, "WORST", 3)
+    reader = SimpleNamespace(row_numbers=lambda split: np.arange(20, 26))
+    features = SimpleNamespace(outputs=[Told("c"), Told("b")], metadata={"c": {}, "b": {}})
+    worst = Worst(reader, SimpleNamespace(features=features))
+    three = np.array(
+        [[0.5, 0.25, 0.25], [0.5, 0.5, 0], [1, 0, 0], [np.nan, 0, 1], [0.25, 0, 0.75], [1, 0, 0]],
+        np.float32,
+    )
+    two = np.array([0.25, 0.75, 1.0, 0.5, 0.0, 0.0], np.float32)
+    truths = {"c": np.array([0, 2, -1, 0, 2, 2]), "b": np.array([0, 0, 1, 1, 1, 1])}
+
+    def batches():
+        for rows in (slice(0, 2), slice(2, 6)):
+            truth = Rows({name: each[rows] for name, each in truths.items()})
+            yield truth, {"c": three[rows], "b": two[rows]}
+
+    assert len(list(worst.seen(batches()))) == 2
+
+    def row(number, truth, predicted, error):
+        return {"row": number, "truth": truth, "predicted": predicted, "error": error}
+
+    assert worst.told() == {
+        "c": [row(21, "c", "a", 1.0), row(20, "a", "a", 0.5), row(24, "c", "c", 0.25)],
+        "b": [row(24, "b", "a", 1.0), row(21, "a", "b", 0.75), row(23, "b", "b", 0.5)],
+    }
+    monkeypatch.setattr(worst_rows, "WORST", 10)
+    few = Worst(reader, SimpleNamespace(features=features))
+    list(few.seen(batches()))
+    assert [each["row"] for each in few.told()["c"]] == [21, 20, 24]
 
 
 def test_an_experiment_predicts_its_test_rows_once(place, monkeypatch):

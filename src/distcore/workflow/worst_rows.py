@@ -99,7 +99,7 @@ def _furthest(
             if output.ndim == 2
             else np.where(codes == 1, output, 1 - output)
         )
-        errors = np.where(target >= 0, 1.0 - right, 0.0)
+        errors = np.where(target >= 0, 1.0 - right, np.nan)  # of no class: no error
     places = np.argsort(-errors, kind="stable")[np.isinf(errors).sum() :][:WORST]
     places = places[np.isfinite(errors[places])]
     if labels is None:
