@@ -1,0 +1,72 @@
+"""What the report draws of a test split, of rows that can be counted by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from distcore_torch import diagnostics
+from distcore_torch.diagnostics import Classes, Diagnostics, Residuals
+
+
+def filled(length, **values):
+    """Zeros but for some places: `filled(10, at3=1)`."""
+    found = [0] * length
+    for place, value in values.items():
+        found[int(place.removeprefix("at"))] = value
+    return found
+
+
+def test_of_two_classes_the_second_ones_probability_is_drawn():
+    drawn = Classes(["no", "yes"])
+    output = np.array([0.0, 0.125, 0.125, 0.875, 1.0], np.float32)
+    drawn.update(output, np.array([0, 0, 1, 1, 1]), (output >= 0.5).astype(np.int8))
+    assert drawn.as_json() == {
+        "labels": ["no", "yes"],
+        "confusion": [[2, 0], [1, 2]],
+        "calibration": {
+            "expected": filled(10, at1=0.125, at8=0.875, at9=1),
+            "observed": filled(10, at1=0.5, at8=1, at9=1),
+            "counts": filled(10, at0=1, at1=2, at8=1, at9=1),
+        },
+        "thresholds": {
+            "negatives": filled(200, at0=1, at25=1),
+            "positives": filled(200, at25=1, at175=1, at199=1),
+        },
+    }
+
+
+def test_of_more_classes_the_highest_probability_is_drawn():
+    drawn = Classes(["a", "b", "c"])
+    output = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0, 0, 1]], np.float32)
+    drawn.update(output, np.array([0, 0, 2]), output.argmax(1))
+    assert drawn.as_json() == {
+        "labels": ["a", "b", "c"],
+        "confusion": [[1, 1, 0], [0, 0, 0], [0, 0, 1]],
+        "calibration": {
+            "expected": filled(10, at5=0.5, at9=1),
+            "observed": filled(10, at5=0.5, at9=1),
+            "counts": filled(10, at5=2, at9=1),
+        },
+    }
+
+
+def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):
+    monkeypatch.setattr(diagnostics, "SAMPLE", 4)
+    monkeypatch.setattr(diagnostics, "PAIRS", 3)
+    drawn, behind = Residuals(), Residuals()
+    drawn.update(np.array([3.0, np.inf]), np.array([1.0, 1.0]))
+    behind.update(np.array([0.0, 4.0, 90.0]), np.array([1.0, 4.0, 0.0]))
+    drawn.add(behind.state())
+    found = drawn.as_json()
+    edges, counts = found["residuals"]["edges"], found["residuals"]["counts"]
+    assert (edges[0], edges[-1], sum(counts)) == (-1.0, 2.0, 3)
+    assert [counts[place] for place in (0, 13, -1)] == [1, 1, 1]
+    assert found["pairs"] == [[1.0, 3.0], [1.0, 0.0]]
+
+
+def test_rows_whose_class_the_model_does_not_know_are_not_drawn():
+    feature = SimpleNamespace(name="y", network=lambda: None, labels=lambda metadata: "abc")
+    drawn = Diagnostics(SimpleNamespace(outputs=[feature], metadata={"y": {}}))
+    output = np.eye(3, dtype=np.float32)[[0, 1, 2]]
+    drawn.update({"y": output}, {"y": np.array([1, -1, 2], np.int32)})
+    assert drawn.as_json()["y"]["confusion"] == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
