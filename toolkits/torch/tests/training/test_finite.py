@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from distcore_core.errors import ArtifactError, Diverged
 from distcore_testing.loops import TinyNet, TinyRun, tiny_loop
 from distcore_torch.training import checkpoint
+from distcore_torch.training.checkpoint import Checkpoint
 from distcore_torch.training.finite import Watch, in_words, not_finite
 from distcore_torch.training.state import TrainState
 from distcore_torch.training.strategy import SingleProcess
@@ -52,6 +54,8 @@ def test_a_mask_that_was_infinite_from_the_beginning_may_stay_so():
     module.register_buffer("mask", torch.tensor([0.0, -INF]))
     watch = Watch(module, torch.optim.SGD(module.parameters(), 0.1), SingleProcess(), ["y"])
     watch.check(0, 1, [1.0])
+    kept = {"weights/mask": module.mask, "best/mask": module.mask}
+    assert watch.flaw(Checkpoint(Path("kept"), 1, kept, {})) == ""
     module.last.bias.data[0] = -INF
     with pytest.raises(
         Diverged,

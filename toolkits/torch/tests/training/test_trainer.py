@@ -444,6 +444,23 @@ def test_plan_counts_a_short_last_batch():
     )
     assert [plan.rows_of(step) for step in range(4)] == [40, 40, 10, 0]
     assert plan.learning_rate == pytest.approx(0.002)
+    assert plan.evaluation_rows == 2 * plan.micro_rows
+
+
+@pytest.mark.parametrize(
+    ("options", "due"),
+    [
+        ({"epochs": 2}, [10, 20]),
+        ({"epochs": 1, "checkpoints_per_epoch": 3}, [3, 6, 9, 10]),
+        ({"epochs": 1, "checkpoints_per_epoch": 99}, [*range(1, 11)]),
+        ({"epochs": 2, "steps_per_checkpoint": 8}, [8, 16, 20]),
+        ({"train_steps": 7, "steps_per_checkpoint": 9}, [7]),
+    ],
+)
+def test_rounds_of_a_plan(options, due):
+    plan = TrainPlan.of(TrainerOptions(batch_size=10, **options), workers=1, rows=95)
+    assert [step for step in range(1, plan.total_steps + 1) if plan.round_due(step)] == due
+    assert plan.steps_per_round == due[0]
 
 
 def test_batch_sizes_that_workers_cannot_share_are_a_config_error():
