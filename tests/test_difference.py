@@ -245,9 +245,8 @@ def test_an_option_is_named_with_its_lines(runs):
 def test_the_same_run_twice_is_equal(runs, capsys):
     again = runs.train("again", TEXT)
     assert main(["diff", str(runs.first), str(again)]) == 0
-    assert capsys.readouterr().out.startswith(
-        "Equal: the same weights after every recorded step up to "
-    )
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("Equal: the same weights after every recorded step up to ")
     found = distcore.diff(runs.first, again)
     assert (found.equal, found.causes) == (True, ())
 

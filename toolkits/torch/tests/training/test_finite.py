@@ -52,16 +52,16 @@ def loop_of(tmp_path, **options):
 def test_a_mask_that_was_infinite_from_the_beginning_may_stay_so():
     module = TinyNet()
     module.register_buffer("mask", torch.tensor([0.0, -INF]))
-    watch = Watch(module, torch.optim.SGD(module.parameters(), 0.1), SingleProcess(), ["y"])
-    watch.check(0, 1, [1.0])
+    watch = Watch(module, torch.optim.SGD(module.parameters(), 0.1), SingleProcess(), ["y", "z"])
+    watch.check(0, 1, [1.0, 1.0])
     kept = {"weights/mask": module.mask, "best/mask": module.mask}
     assert watch.flaw(Checkpoint(Path("kept"), 1, kept, {})) == ""
     module.last.bias.data[0] = -INF
     with pytest.raises(
         Diverged,
-        match=r"The loss of y became nan between steps 0 and 1. After step 1 .* \(last.bias\)",
+        match=r"The loss of z became nan between steps 0 and 1. After step 1 .* \(last.bias\)",
     ):
-        watch.check(0, 1, [NAN])
+        watch.check(0, 1, [1.0, NAN])
 
 
 def test_a_round_without_a_finite_value_is_never_the_best():

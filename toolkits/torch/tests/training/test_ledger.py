@@ -1,6 +1,7 @@
 """The ledger: an entry every n steps, the same after any death, whole lines only; flips in one
 process."""
 
+import errno
 import importlib
 import json
 import logging
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import TrainingError
+from distcore_core.errors import CheckpointError, TrainingError
 from distcore_data.seals import sealed
 from distcore_testing.loops import TinyRun, tiny_loop, train_tiny
 from distcore_torch.training import facts
@@ -111,6 +112,28 @@ def test_a_changed_line_is_told_and_left_out(tmp_path, caplog):
         train_tiny(Rank(), run)
     assert f"{path}, line 3, is damaged" in caplog.text
     assert 4 not in digests(tmp_path)
+
+
+def test_what_a_full_disk_cut_short_is_taken_back(tmp_path, monkeypatch):
+    ledger, entry = Ledger(tmp_path / LEDGER), Entry(4, "ab")
+    ledger.write([entry])
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(CheckpointError):
+            ledger.write([Entry(8, "cd")])
+    assert read_ledger(ledger.path) == ([entry], [])
+
+
+def test_two_fingerprints_of_a_step_are_one_entry_and_two_runs_are_two(tmp_path):
+    ledger = Ledger(tmp_path / LEDGER)
+    runs = [Entry(4, run={"threads": each}) for each in (1, 2)]
+    others = [Entry(4, "ab"), Entry(4, "ab", "ef"), Entry(4, "cd"), Entry(5, "cd")]
+    ledger.write([*runs, *others])
+    assert read_ledger(ledger.path) == ([*runs, *others[1:]], [])
 
 
 ANOTHER = {

@@ -7,8 +7,8 @@ from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError
 from distcore_torch.training.fingerprint import MASK
 from distcore_torch.training.heartbeat import Heartbeat
-from distcore_torch.training.sentinel import Sentinel, Totals
-from distcore_torch.training.strategy import SingleProcess
+from distcore_torch.training.sentinel import Sentinel, Totals, _Board
+from distcore_torch.training.strategy import FlatStrategy, SingleProcess
 
 
 class Shared(torch.nn.Module):
@@ -93,3 +93,40 @@ def test_what_is_asked_for_is_compared_at_the_next_look(watched, monkeypatch, na
         sentinel.before_update()
         with pytest.raises(TrainingError, match=r"After step 3.*bit 20"):
             sentinel.stepped(4)
+
+
+SHOWN = [(0, False), (MASK, True), (1 << 63, False)]
+
+
+class Middle(FlatStrategy):
+    """The second of three ranks, the others of which show what is in SHOWN."""
+
+    def __init__(self):
+        super().__init__()
+        self.setup(Rank(index=1, world=3))
+
+    def setup(self, rank):
+        self.rank = rank
+
+    def all_reduce(self, values):
+        others = torch.tensor([0, 0, 0, 0, -(1 << 63), 0])
+        assert values[[0, 1, 4, 5]].count_nonzero() == 0
+        values += others
+
+    def gather(self, value):
+        return [SHOWN[0], value, SHOWN[2]]
+
+
+class Plain:
+    """The same by values alone."""
+
+    rank = Rank(index=1, world=3)
+    gather = Middle.gather
+
+
+@pytest.mark.parametrize("strategy", [Middle, Plain])
+def test_every_rank_sees_what_the_others_show(strategy):
+    board = _Board(strategy())
+    for _ in range(2):
+        assert board.all(*SHOWN[1]) == SHOWN
+    board.close()

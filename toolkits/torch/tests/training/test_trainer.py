@@ -14,7 +14,15 @@ import torch
 from distcore_core.contracts import Rank
 from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError
 from distcore_data.stores.run_sync import Mirror
-from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop, train_tiny
+from distcore_testing.loops import (
+    TinyFeature,
+    TinyFeatures,
+    TinyNet,
+    TinyRun,
+    tiny_batch,
+    tiny_loop,
+    train_tiny,
+)
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training import checkpoint
 from distcore_torch.training.determinism import weights_digest
@@ -213,16 +221,28 @@ def net(**options):
     return TinyNet(**{"dropout": 0.0, **options})
 
 
+def mean_loss(module, batch):
+    logits = module(batch)
+    return sum(
+        each.loss_weight * each.loss(logits[each.name], batch[each.name], {}).mean()
+        for each in TinyFeatures().outputs
+    )
+
+
 def mean_gradient(module, batch):
-    logits, features = module(batch), TinyFeatures()
-    sum(
-        each.loss(logits[each.name], batch[each.name], {}).mean() for each in features.outputs
-    ).backward()
+    mean_loss(module, batch).backward()
     return {name: each.grad for name, each in module.named_parameters()}
 
 
+@pytest.fixture
+def weighted(monkeypatch):
+    """The output z counts three times as much as y."""
+    weight = property(lambda feature: 3.0 if feature.name == "z" else 1.0)
+    monkeypatch.setattr(TinyFeature, "loss_weight", weight)
+
+
 @pytest.mark.parametrize("micro_rows", [1000, 7, 1])
-def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro_rows):
+def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro_rows, weighted):
     batch, ours, reference = tiny_batch(30), net(), net()
     stepper(ours, micro_rows=micro_rows).step(batch, 30, 0, False)
     for name, gradient in mean_gradient(reference, batch).items():
@@ -231,6 +251,46 @@ def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro
             dict(ours.named_parameters())[name],
         )
         assert torch.allclose(before - after, gradient, atol=1e-6)
+
+
+def test_a_line_search_sees_the_loss_and_its_penalty_at_each_weights(weighted):
+    batch, ours, reference = tiny_batch(30), net(), net()
+    options = {"type": "lbfgs", "max_iter": 4, "line_search_fn": "strong_wolfe"}
+    made = stepper(
+        ours, {"optimizer": options, "regularization_lambda": 0.3, "regularization_type": "l2"}
+    )
+    theirs = torch.optim.LBFGS(reference.parameters(), **made.optimizer.defaults)
+    seen = []
+    made.before_update = lambda: seen.append(weights_digest(ours) == weights_digest(reference))
+
+    def closure():
+        theirs.zero_grad()
+        loss = mean_loss(reference, batch)
+        loss += 0.3 * sum(each.square().sum() for each in reference.parameters())
+        loss.backward()
+        return loss
+
+    logits = reference(batch)
+    first = [each.loss(logits[each.name], batch[each.name], {}) for each in TinyFeatures().outputs]
+    assert made.step(batch, 30, 0, True)
+    theirs.step(closure)
+    assert seen == [True]
+    for one, other in zip(ours.parameters(), reference.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert made.sums[0].tolist() == pytest.approx([each.sum().item() for each in first])
+    assert not made.step(batch, 30, 1, False)
+
+
+def test_a_gradient_is_clipped_with_its_penalty():
+    """As in Ludwig: no update is larger than the limit."""
+    batch, ours = tiny_batch(30), net()
+    options = {"regularization_lambda": 1.0, "gradient_clipping": {"clipglobalnorm": 0.5}}
+    stepper(ours, options).step(batch, 30, 0, False)
+    moved = [
+        one - other.detach()
+        for one, other in zip(net().parameters(), ours.parameters(), strict=True)
+    ]
+    assert torch.cat([each.flatten() for each in moved]).norm().item() == pytest.approx(0.5)
 
 
 def test_a_rank_with_few_or_no_rows_weighs_by_its_rows():
@@ -283,7 +343,7 @@ def test_slices_cut_ragged_columns_too():
 # ------------------------------------------------------------------ rounds
 
 
-def test_statistics_best_and_events_of_a_run():
+def test_statistics_best_and_events_of_a_run(weighted):
     found = in_process(TinyRun({"epochs": 3, "checkpoints_per_epoch": 2}))
     state, statistics = found["state"], found["state"]["statistics"]
     assert state["step"] == 30  # 150 rows, 16 a batch
@@ -296,10 +356,9 @@ def test_statistics_best_and_events_of_a_run():
     assert state["best"]["value"] == min(losses)
     assert state["best"]["feature"] == "y"
     assert [each[2] for each in found["events"]] == [5, 10, 15, 20, 25, 30]
-    both = zip(*(statistics["validation"][name]["loss"] for name in ("y", "z")), strict=True)
-    assert statistics["validation"]["combined"]["loss"] == pytest.approx(
-        [sum(each) for each in both]
-    )
+    for found in (statistics["training"], statistics["validation"]):
+        both = zip(*(found[name]["loss"] for name in ("y", "z")), strict=True)
+        assert found["combined"]["loss"] == pytest.approx([y + 3 * z for y, z in both])
 
 
 def test_the_best_rounds_weights_are_kept_and_early_stop_stops():
