@@ -1,6 +1,7 @@
 """Which rank is blamed for a worker group's end."""
 
 import errno
+import socket
 
 from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.failures import cause_of, first_cause
@@ -31,3 +32,27 @@ def test_one_that_was_killed_comes_before_all_others():
     failures = [failure(0, died=False, cause=FULL), failure(1, "was killed", died=True)]
     assert cause_of("a", failures) is None
     assert first_cause("a", [], failures, []).startswith("rank 1")
+
+
+def test_a_node_that_is_gone_comes_before_what_other_ranks_raised():
+    """They raise as they lose the connection to its ranks."""
+    seats = [Seat("a", rank, 3, f"n{rank}", f"10.0.0.{rank}", 100 + rank) for rank in range(3)]
+    seats.append(Seat("before", 0, 1, "n9", "10.0.0.9", 99))
+    failures = [failure(0, died=False)]
+    with socket.create_server(("127.0.0.1", 0)) as answering, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+
+        def node(name, alive, at):
+            port = at.getsockname()[1]
+            place = {"NodeManagerAddress": "127.0.0.1", "NodeManagerPort": port}
+            return {"NodeID": name, "Alive": alive, **place}
+
+        n0, n1 = node("n0", True, answering), node("n1", True, answering)
+        for gone in (node("n2", True, silent), node("n2", False, answering)):
+            said = first_cause("a", seats, failures, [n0, n1, gone])
+            assert said.startswith("rank 2 went down with its node 10.0.0.2 (n2)")
+        there = [n0, n1, node("n2", True, answering)]
+        assert first_cause("a", seats, failures, there).startswith("rank 0 on node 10.0.0.1")
+        assert first_cause("a", seats, [], there).startswith(
+            "Ray ended a worker without telling why (rank 0 on node 10.0.0.0, rank 1"
+        )

@@ -13,7 +13,7 @@ import pytest
 from distcore_core.contracts import Axis
 from distcore_core.errors import Stopped
 from distcore_ray.tune import _callback, _quiet
-from distcore_ray.tune_search import searcher
+from distcore_ray.tune_search import _domain, searcher
 from distcore_testing import ExecutorSuite
 from distcore_torch.training.interrupt import Interrupt
 
@@ -50,6 +50,24 @@ def test_a_name_may_have_a_slash():
     assert len(asked(3, name="km/h.encoder.type")) == 3
     begun = [{"name": "0000", "raw": {"km/h": 1}, "state": "finished", "score": 0.5}]
     assert asked(2, begun, name="km/h")[0][0] == "0001"
+
+
+@pytest.mark.parametrize(
+    ("axis", "kind", "ends"),
+    [
+        (Axis(kind="int", low=2, high=5), "Integer", (2, 6)),  # the end is outside
+        (Axis(kind="int", low=2, high=5, log=True), "Integer", (2, 6)),
+        (Axis(kind="int", low=2, high=6, step=2), "Integer", (2, 6)),
+        (Axis(kind="float", low=0.25, high=8.0), "Float", (0.25, 8.0)),
+        (Axis(kind="float", low=0.25, high=8.0, log=True), "Float", (0.25, 8.0)),
+        (Axis(kind="float", low=0.25, high=8.0, step=0.25), "Float", (0.25, 8.0)),
+    ],
+)
+def test_an_axis_ends_where_it_did_in_tunes_words(axis, kind, ends):
+    domain = _domain(axis)
+    assert (type(domain).__name__, (domain.lower, domain.upper)) == (kind, ends)
+    assert ("Log" in type(domain.get_sampler()).__name__) is axis.log
+    assert getattr(domain.get_sampler(), "q", None) == axis.step
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
