@@ -12,7 +12,7 @@ from tests.conftest import CONFIG, csv
 
 import distcore
 from distcore.cli.main import main
-from distcore.workflow.difference import FAULT
+from distcore.workflow.difference import FAULT, read_run
 from distcore_core.errors import UserError
 from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
@@ -284,6 +284,18 @@ def test_json_and_a_longer_run(runs, capsys):
     assert found["first_step"] is None
     assert found["steps"][0] < found["steps"][1]
     assert [each["what"] for each in found["causes"]] == ["trainer.epochs"]
+
+
+def test_of_a_killed_run_the_whole_lines_count_and_a_changed_one_is_refused(tmp_path):
+    (tmp_path / "receipt.json").write_bytes(sealed({"ranks": None}))
+    lines = [{"step": 0, "run": {"workers": 2}}, {"step": 4, "weights": "ab"}, {"step": 8}]
+    *whole, last = (sealed(each, line=True) for each in lines)
+    (tmp_path / "ledger.jsonl").write_bytes(b"".join(whole) + last[:-4])
+    receipt, found = read_run(tmp_path, "mine")
+    assert (receipt["ranks"], found) == ({"workers": 2}, {4: "ab"})
+    (tmp_path / "ledger.jsonl").write_bytes(b"".join([whole[0], last[:-4], b"\n", whole[1]]))
+    with pytest.raises(UserError, match=r"mine/ledger\.jsonl.*line 2"):
+        read_run(tmp_path, "mine")
 
 
 def test_a_folder_without_records_and_a_changed_receipt_are_refused(runs, tmp_path, capsys):

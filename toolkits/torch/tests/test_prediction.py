@@ -64,3 +64,9 @@ def test_wide_rows_are_read_some_at_once_and_go_through_the_model_as_before(stre
     assert max(stop - start for start, stop in wide.asked) == 60
     assert found == wanted
     assert np.array_equal(same, numbers)
+
+
+def test_how_many_partitions_make_a_piece_goes_by_their_number_alone():
+    """Another one is another order of adding: other last bits than those of before."""
+    told = {each: prediction.partitions_together(each) for each in (0, 1, 127, 128, 1023, 10**6)}
+    assert told == {0: 1, 1: 1, 127: 1, 128: 2, 1023: 15, 10**6: 16}

@@ -98,7 +98,11 @@ def test_exchanged_tensors_rows_and_names_are_seen():
 def test_layout_in_memory_does_not_matter():
     weight = torch.randn(8, 3, 5, 5)
     one = Fingerprint([("w", weight)]).total()
-    assert one == Fingerprint([("w", weight.to(memory_format=torch.channels_last))]).total()
+    other = weight.to(memory_format=torch.channels_last)
+    found = Fingerprint([("w", other)])
+    assert found.total() == one
+    other[1, 2, 3, 4] += 1.0
+    assert found.total() == Fingerprint([("w", other.contiguous())]).total() != one
 
 
 def test_the_number_of_threads_does_not_matter():

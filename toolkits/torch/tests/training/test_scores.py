@@ -164,6 +164,40 @@ def test_arrays_of_a_model_without_logits_are_scored_without_a_loss():
     assert found["z"]["roc_auc"] == pytest.approx(roc_auc_score(batch["z"].numpy(), outputs["z"]))
 
 
+def test_rows_of_a_class_that_is_none_are_counted_and_are_in_no_mean(monkeypatch, caplog):
+    plain = TinyFeature.loss
+
+    def loss(feature, logits, target, metadata):
+        return plain(feature, logits, target.clamp_min(0), metadata) * (target >= 0)
+
+    def labels(feature, metadata):
+        return ["no", "yes"] if feature.kind == "binary" else None
+
+    def of(rows, *unknown):
+        """Of some rows, and of those of z that have a class."""
+        batch = tiny_batch(rows)
+        batch["z"][list(unknown)] = -1
+        kept = [row for row in range(rows) if row not in unknown]
+        return batch, Batch(batch.packed[kept], batch.layout)
+
+    module, features = net(), TinyFeatures()
+    batch, known = of(40, 1, 7, 30, 31)
+    wanted = evaluate(module, [known], Scores(features)).compute()["z"]
+    monkeypatch.setattr(TinyFeature, "labels", labels)
+    monkeypatch.setattr(TinyFeature, "loss", loss)
+    monkeypatch.setattr(TinyFeature, "metrics", lambda *given: {})
+    cut = parts(batch, [20])
+    ranks = [Scores(features, split="test") for _ in cut]
+    for _ in range(2):
+        made = [evaluate(module, [each], scores) for each, scores in zip(cut, ranks, strict=True)]
+        assert Together(2).gathers(made)["z"]["loss"] == pytest.approx(wanted["loss"])
+        for scores in ranks:
+            scores.reset()
+    assert caplog.text.count("4 of 40 rows of the test split have a value of z that") == 2
+    none, _ = of(2, 0, 1)
+    assert evaluate(module, [none], Scores(features)).compute()["z"] == {"loss": None}
+
+
 def test_scores_that_begin_again_are_those_of_new_ones(monkeypatch):
     """With the same metrics, also over two parts of the rows."""
     module, made = net(), []

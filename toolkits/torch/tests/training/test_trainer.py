@@ -236,8 +236,8 @@ def mean_gradient(module, batch):
 
 @pytest.fixture
 def weighted(monkeypatch):
-    """The output z counts three times as much as y."""
-    weight = property(lambda feature: 3.0 if feature.name == "z" else 1.0)
+    """The output z counts six times as much as y."""
+    weight = property(lambda feature: 3.0 if feature.name == "z" else 0.5)
     monkeypatch.setattr(TinyFeature, "loss_weight", weight)
 
 
@@ -255,9 +255,9 @@ def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro
 
 def test_a_line_search_sees_the_loss_and_its_penalty_at_each_weights(weighted):
     batch, ours, reference = tiny_batch(30), net(), net()
-    options = {"type": "lbfgs", "max_iter": 4, "line_search_fn": "strong_wolfe"}
+    options = {"type": "lbfgs", "max_iter": 12, "line_search_fn": "strong_wolfe"}
     made = stepper(
-        ours, {"optimizer": options, "regularization_lambda": 0.3, "regularization_type": "l2"}
+        ours, {"optimizer": options, "regularization_lambda": 1.0, "regularization_type": "l2"}
     )
     theirs = torch.optim.LBFGS(reference.parameters(), **made.optimizer.defaults)
     seen = []
@@ -266,7 +266,7 @@ def test_a_line_search_sees_the_loss_and_its_penalty_at_each_weights(weighted):
     def closure():
         theirs.zero_grad()
         loss = mean_loss(reference, batch)
-        loss += 0.3 * sum(each.square().sum() for each in reference.parameters())
+        loss += sum(each.square().sum() for each in reference.parameters())
         loss.backward()
         return loss
 
@@ -358,7 +358,7 @@ def test_statistics_best_and_events_of_a_run(weighted):
     assert [each[2] for each in found["events"]] == [5, 10, 15, 20, 25, 30]
     for found in (statistics["training"], statistics["validation"]):
         both = zip(*(found[name]["loss"] for name in ("y", "z")), strict=True)
-        assert found["combined"]["loss"] == pytest.approx([y + 3 * z for y, z in both])
+        assert found["combined"]["loss"] == pytest.approx([0.5 * y + 3 * z for y, z in both])
 
 
 def test_the_best_rounds_weights_are_kept_and_early_stop_stops():
