@@ -308,6 +308,24 @@ def test_steps_end_with_the_same_bits_on_any_number_of_ranks(case, world):
     assert run(world, sliced=bool(world % 2), **CASES[case]) == expected
 
 
+@pytest.mark.parametrize("sliced", [False, True])
+def test_one_rank_that_wants_to_stop_stops_all_of_them(sliced):
+    options, batch = TrainerOptions.model_validate({"exact": True}), tiny_batch(48)
+
+    def work(strategy):
+        given = TinyNet(dropout=0.0), TinyFeatures(), options, strategy
+        made = Stepper(*given, learning_rate=0.1, micro_rows=99, seed=0)
+        asks = (True, strategy.rank.index == 1, False)
+        return [
+            made.step(parted(batch, strategy.rank, 8), 48, step, stop)
+            for step, stop in enumerate(asks)
+        ]
+
+    with one_thread(), torch.random.fork_rng():
+        assert work(SingleProcess()) == [True, False, False]
+        assert in_threads(3, work, sliced)[0] == [[True, True, False]] * 3
+
+
 def test_a_step_is_counted_once_by_batch_norm_whatever_the_parts():
     (_, (counted,)), _ = run(3)
     assert counted == STEPS
