@@ -3,6 +3,7 @@
 import threading
 import time
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +12,7 @@ from distcore.workflow.results import refuse_without_scores
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_torch import prediction_files
-from distcore_torch.decoding import finite_or_told
+from distcore_torch.decoding import finite_or_told, spread
 from distcore_torch.prediction_files import GROUP_ROWS, write_predictions
 
 SCHEMA = pa.schema([("y", pa.int64())])
@@ -93,13 +94,23 @@ def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> N
     batches = [
         part([1.0, None], [[0.5], [0.5]]),
         part([float("inf"), 2.0], [[0.5, 0.5], [float("nan"), 0.1]]),
+        part([float("nan"), float("-inf")], [[float("nan"), float("inf")], [0.5]]),
     ]
     assert list(finite_or_told(iter(batches))) == batches
     told = [each.partition(":")[0] for each in caplog.messages]
     assert told == [
-        "y is not finite in 1 of 4 rows, the first of them row 2 (from 0)",
-        "y_probabilities is not finite in 1 of 4 rows, the first of them row 3 (from 0)",
+        "y is not finite in 3 of 6 rows, the first of them row 2 (from 0)",
+        "y_probabilities is not finite in 2 of 6 rows, the first of them row 3 (from 0)",
     ]
+
+
+def test_rows_that_were_not_predicted_are_nulls_in_their_places() -> None:
+    def spread_out(parts, kept, rows):
+        return spread(parts, np.array(kept, np.int64), rows, SCHEMA)["y"].to_pylist()
+
+    assert spread_out([batch(7, 2), batch(9, 1)], [0, 2, 3], 5) == [7, None, 8, 9, None]
+    assert spread_out([], [], 2) == [None, None]
+    assert spread_out([], [], 0) == []
 
 
 def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
