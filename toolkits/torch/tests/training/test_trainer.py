@@ -13,6 +13,7 @@ import torch
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError
+from distcore_core.progress import Progress
 from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import (
     TinyFeature,
@@ -30,6 +31,8 @@ from distcore_torch.training.gradients import slices
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.random_numbers import random_key
 from distcore_torch.training.rank_process import last_checkpoint
+from distcore_torch.training.round import round_of
+from distcore_torch.training.state import TrainState
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.strategy import SingleProcess
 
@@ -520,6 +523,27 @@ def test_rounds_of_a_plan(options, due):
     plan = TrainPlan.of(TrainerOptions(batch_size=10, **options), workers=1, rows=95)
     assert [step for step in range(1, plan.total_steps + 1) if plan.round_due(step)] == due
     assert plan.steps_per_round == due[0]
+
+
+@pytest.mark.parametrize(
+    ("best", "since", "patience", "told"),
+    [
+        ({"value": 0.5}, 1, 3, (0.5, 2, 2)),
+        ({"value": 0.5}, 2, 1, (0.5, 1, 0)),
+        ({"value": 0.5}, 0, 0, (0.5, 3, None)),
+        ({}, 3, -1, (None, None, None)),
+    ],
+)
+def test_a_round_tells_where_the_run_stands(best, since, patience, told):
+    plan = TrainPlan.of(TrainerOptions(batch_size=10, epochs=4), workers=1, rows=95)
+    losses = {"validation": {"y": {"loss": [0.9, 0.5, 0.7]}}, "training": {"y": {"loss": []}}}
+    state = TrainState(step=25, best=best, rounds_without_improvement=since, statistics=losses)
+    monitor = SimpleNamespace(split="validation", field="y", metric="loss", value=lambda _: 0.7)
+    found = round_of(plan, patience, monitor, state, {"validation": {}}, Progress())
+    assert (found.evaluation, found.epoch, found.epochs, found.step) == (3, 2.5, 4.0, 25)
+    assert (found.split, found.feature, found.metric) == ("validation", "y", "loss")
+    assert found.value == 0.7
+    assert (found.best, found.best_evaluation, found.patience_left) == told
 
 
 def test_batch_sizes_that_workers_cannot_share_are_a_config_error():
