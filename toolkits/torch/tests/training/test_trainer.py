@@ -28,6 +28,7 @@ from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training import checkpoint
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.gradients import slices
+from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.random_numbers import random_key
 from distcore_torch.training.rank_process import last_checkpoint
@@ -481,6 +482,26 @@ def test_train_steps_override_epochs():
 def test_a_goal_that_is_not_there_is_a_config_error(options, what):
     with pytest.raises(ConfigError, match=what):
         in_process(TinyRun(options))
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ({}, ("y", "usual")),
+        ({"validation_metric": "loss"}, ("combined", "loss")),
+        ({"validation_field": "combined"}, ("combined", "loss")),
+        ({"validation_field": "z"}, ("z", "usual")),
+        ({"validation_metric": "usual"}, ("y", "usual")),
+        ({"validation_metric": "usual", "validation_field": "z"}, ("z", "usual")),
+        ({"validation_metric": "of z"}, ("z", "of z")),
+    ],
+)
+def test_the_goal_is_chosen_as_in_ludwig(asked, chosen, monkeypatch):
+    metrics = {"y": ["usual"], "z": ["usual", "of z"]}
+    monkeypatch.setattr(TinyFeature, "metrics", lambda self, _: dict.fromkeys(metrics[self.name]))
+    monkeypatch.setattr(TinyFeature, "default_metric", "usual")
+    found = Monitor(TinyFeatures(), TrainerOptions.model_validate(asked), validates=True)
+    assert (found.split, found.field, found.metric) == ("validation", *chosen)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
