@@ -69,13 +69,15 @@ def boosting(forests, **options):
 def test_each_forest_is_over_by_its_own_metric_and_the_model_has_its_best_rounds():
     one = growing("one", [5, 4, 4, 4.5, 1])
     other = growing("other", [0.5, NAN, 0.7, 0.6, 0.8, 0.1, 0.8, 0.9], "auc")
-    found, told = boosting([one, other], early_stopping_rounds=2)
+    short = growing("short", [9, 8, 7, 6, 5, 4])  # no split improves anything any more
+    found, told = boosting([one, other, short], early_stopping_rounds=2)
     found.run()
     assert vars(one.standing) == {"rounds": 4, "best": 2, "value": 4.0, "over": True}
     assert vars(other.standing) | {"value": 0} == {"rounds": 7, "best": 5, "value": 0, "over": True}
     assert other.standing.value == pytest.approx(0.8)
-    assert [found.kept(each) for each in (one, other)] == [2, 5]
-    assert found.lead is other
+    assert vars(short.standing) == {"rounds": 6, "best": 6, "value": 4.0, "over": True}
+    assert [found.kept(each) for each in (one, other, short)] == [2, 5, 6]
+    assert found.lead is short
     assert told == [7]
 
 

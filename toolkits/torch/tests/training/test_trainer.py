@@ -504,6 +504,15 @@ def test_the_goal_is_chosen_as_in_ludwig(asked, chosen, monkeypatch):
     assert (found.split, found.field, found.metric) == ("validation", *chosen)
 
 
+@pytest.mark.parametrize("split", ["train", "training", "validation"])
+def test_a_plateau_may_be_of_either_split(split):
+    scheduler = {"reduce_on_plateau": 1, "reduce_eval_split": split}
+    options = TrainerOptions.model_validate({"learning_rate_scheduler": scheduler})
+    monitor = Monitor(TinyFeatures(), options, validates=True)
+    scores = {"training": {"y": {"loss": 1}}, "validation": {"y": {"loss": 2}}}
+    assert monitor.plateau_value(scores) == (2 if split == "validation" else 1)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
     loop, loader, _ = tiny_loop(TinyRun({"epochs": 5}, checkpoints=str(tmp_path)), SingleProcess())
     loader.actions[14] = lambda: loop.work.module.last.weight.data.fill_(float("nan"))
