@@ -6,6 +6,7 @@ import http.server
 import io
 import socket
 import threading
+import zipfile
 from typing import ClassVar
 
 import pyarrow as pa
@@ -223,6 +224,21 @@ def test_a_file_a_folder_and_a_pattern_in_s3(bucket, scratch):
     client.put_object(Bucket="bucket", Key="folder/_SUCCESS", Body=b"")
     for path in ("data.csv", "folder", "folder/*.parquet", "folder/part-?.parquet"):
         assert rows_of(f"s3://bucket/{path}", scratch, storage_options=options) == expected()
+
+
+@pytest.mark.parametrize("address", ["zip://folder::", "zip://folder/**::", "zip://**::"])
+def test_a_name_in_a_listing_that_leads_out_of_the_folder(tmp_path, scratch, address):
+    """An archive or a bucket of somebody else's: its files would lie where their names lead."""
+    archive = tmp_path / "data.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("folder/a.parquet", parquet())
+    assert rows_of(f"{address}{archive}", scratch) == expected()
+    with zipfile.ZipFile(archive, "a") as file:
+        file.writestr("folder/../../../../slipped.parquet", parquet())
+    with pytest.raises(DataError, match=r"'folder/.*slipped\.parquet', leads out of the folder"):
+        open_source(f"{address}{archive}", RAW, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+    assert list(tmp_path.rglob("slipped*")) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -143,7 +143,13 @@ def download(
             _fetch(filesystem, files[0], target, shown)
             return target
         for file in files:
-            local = target / os.path.relpath(file, root)
+            name = os.path.relpath(file, root)
+            if name.split("/")[0] == "..":
+                raise DataError(
+                    f"{shown}: the name of one of its files, {file!r}, leads out of the folder. "
+                    "Nothing was read. Whoever made it may mean harm: name the files that you want."
+                )
+            local = target / name
             local.parent.mkdir(parents=True, exist_ok=True)
             _fetch(filesystem, file, local, shown)
         return target
