@@ -4,8 +4,10 @@ nothing left behind."""
 import gzip
 import http.server
 import io
+import re
 import socket
 import threading
+import traceback
 import zipfile
 from typing import ClassVar
 
@@ -14,7 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from distcore.cli.main import main
 from distcore_core.errors import DataError
+from distcore_data.dataset import called
 from distcore_data.sources import fetch
 from distcore_data.sources.registry import column_names, open_source
 
@@ -41,6 +45,10 @@ def parquet(first=0, rows=ROWS):
     return sink.getvalue()
 
 
+MOVED = {"/away.csv": "http://127.0.0.1:1/?hush-hush", "/file.csv": "file:///etc/hush-hush"}
+"""Where a path's answer sends the client."""
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """Serves `files`; a path that ends in .cut promises all bytes and sends half of them."""
 
@@ -55,6 +63,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, body):
         path = self.path.partition("?")[0]
+        if path in MOVED:
+            self.send_response(302)
+            self.send_header("Location", MOVED[path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         status = {"/forbidden.csv": 403, "/broken.csv": 500}.get(
             path, 200 if path in self.files else 404
         )
@@ -185,6 +199,47 @@ def test_nobody_listens(scratch):
     with pytest.raises(DataError, match=r"data\.csv: cannot be fetched \(.*Check URL, network"):
         open_source(f"http://user:hush-hush@127.0.0.1:{port}/data.csv", RAW, scratch=scratch)
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:hush@host/a.csv?sig=hush", "http://host/a.csv"),
+        ("HTTPS://host/a.csv?X-Amz-Signature=hush", "HTTPS://host/a.csv"),
+        ("https://hush@host:8000/a@b.csv", "https://host:8000/a@b.csv"),
+        ("http://host:8000/a@b.csv", "http://host:8000/a@b.csv"),
+        ("s3://key:hu/sh@bucket/a.csv", "s3://bucket/a.csv"),
+        ("s3://arn:aws:s3:eu:1:accesspoint/a@b.csv", "s3://arn:aws:s3:eu:1:accesspoint/a@b.csv"),
+        ("s3://bucket/part-?.parquet", "s3://bucket/part-?.parquet"),
+        ("az://container/a.csv?sv=1&sig=hush", "az://container/a.csv"),
+        ("zip://a.csv::https://user:hush@host/a.zip?sig=hush", "zip://a.csv::https://host/a.zip"),
+    ],
+)
+def test_what_is_shown_of_a_url(url, shown):
+    assert called(url) == shown
+    with pytest.raises(DataError, match=re.escape(f"{shown}: no column is asked for")):
+        open_source(url, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.csv", "forbidden.csv", "some.cut.csv", "away.csv", "file.csv"]
+)
+@pytest.mark.parametrize("packed", ["", "zip://a.csv::"])
+def test_no_traceback_shows_what_a_url_hides(web, scratch, name, packed):
+    Handler.files["/some.cut.csv"] = csv(60_000)
+    url = f"{packed}{web.replace('://', '://hush-user:hush-hush@')}/{name}?signature=hush-hush"
+    with pytest.raises(DataError) as caught:
+        open_source(url, RAW, scratch=scratch)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert list(scratch.iterdir()) == []
+
+
+def test_init_says_how_to_train_without_what_a_url_hides(web, tmp_path, capsys):
+    Handler.files["/data.csv"] = csv()
+    url = f"{web.replace('://', '://hush-user:hush-hush@')}/data.csv"
+    config = str(tmp_path / "config.yaml")
+    assert main(["init", "--dataset", url, "--target", "x", "--output", config]) == 0
+    assert capsys.readouterr().out.endswith(f"--config {config} --dataset {web}/data.csv\n")
 
 
 # ------------------------------------------------------------------ S3

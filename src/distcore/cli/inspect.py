@@ -68,6 +68,7 @@ def init(arguments: Namespace) -> int:
     from distcore.cli.arguments import data_of
     from distcore.config.initialise import look, suggest
     from distcore_core.errors import UserError
+    from distcore_data.dataset import called
     from distcore_data.sources.registry import rows_about, sample
 
     given = {
@@ -93,7 +94,7 @@ def init(arguments: Namespace) -> int:
     else:
         refuse_taken(Path(arguments.output))
         write(Path(arguments.output), text)
-        data = " ".join(f"--{name} {getattr(arguments, name)}" for name in given)
+        data = " ".join(f"--{name} {called(getattr(arguments, name))}" for name in given)
         command = f"distcore experiment --config {arguments.output} {data}"
         print(f"Wrote {arguments.output}. Train with: {command}")
     return 0

@@ -15,6 +15,7 @@ from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
 from distcore_data.home import cache_home
 from distcore_data.roles import OWN
+from distcore_data.sources.fetch import without_secrets
 from distcore_data.sources.formats import Placed
 from distcore_data.sources.names import name_of
 from distcore_data.sources.tiles import TARGET_BYTES
@@ -192,9 +193,7 @@ def called(dataset: Any) -> str:
         package = type(dataset).__module__.partition(".")[0]
         library = "" if package == "builtins" else f"{package}."
         return f"{library}{type(dataset).__name__} in memory"
-    name = name_of(dataset)
-    scheme, mark, rest = name.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if mark else name
+    return without_secrets(name_of(dataset))
 
 
 def _placed(error: BadRow, sources: Sequence[Source], names: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -60,11 +61,24 @@ def is_url(dataset: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user, password and query, for messages and names."""
+    """The URL without user, password and query, for messages and names; also of each part of
+    `zip://a.csv::https://…`."""
+    return "::".join(map(_bare, url.split("::")))
+
+
+def _bare(url: str) -> str:
     scheme, mark, rest = url.partition("://")
-    path = rest.partition("?")[0] if scheme.startswith("http") else rest
-    host, slash, tail = path.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{tail}"
+    if not mark:
+        return url
+    host, slash, tail = rest.partition("/")
+    port = host.partition(":")[2]
+    if "@" in host:
+        rest = host.rpartition("@")[2] + slash + tail
+    elif port and not port.isdigit() and not host.startswith("arn:"):  # a password with a slash
+        rest = rest.rpartition("@")[2]
+    # Elsewhere a ? may be of a pattern; `?sig=` is not.
+    query = r"\?.*" if scheme.lower().startswith("http") else r"\?[\w-]+=.*"
+    return f"{scheme}{mark}{re.sub(query, '', rest)}"
 
 
 def is_parquet(name: str) -> bool:
@@ -135,6 +149,9 @@ def download(
     Raises DataError naming the URL (as `shown`) when it is not there or cannot be fetched."""
     import fsspec
 
+    def told(error: Exception) -> Exception | None:
+        return error if shown == url else None  # a traceback would show the whole URL
+
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **(storage_options or {}))
         files, root = _remote_files(filesystem, path, shown)
@@ -160,14 +177,14 @@ def download(
         # there.
         cause = error.__cause__
         if cause is not None and getattr(cause, "status", None) not in (404, 410):
-            raise _not_fetched(shown, url, cause) from error
-        raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from error
+            raise _not_fetched(shown, url, cause) from told(error)
+        raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from told(error)
     except ImportError as error:
         raise DataError(
             f"{shown}: {error}. Install the package that serves this kind of URL."
         ) from error
-    except Exception as error:  # each fsspec filesystem raises its own kinds
-        raise _not_fetched(shown, url, error) from error
+    except Exception as error:  # noqa: BLE001 - each fsspec filesystem raises its own kinds
+        raise _not_fetched(shown, url, error) from told(error)
 
 
 VERSION = (
@@ -218,11 +235,9 @@ def _version(filesystem: Any, file: str) -> dict[str, Any]:
 
 def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:
     status = getattr(error, "status", None)
-    reason = (
-        f"HTTP status {status}"
-        if status
-        else f"{type(error).__name__}: {error}".replace(url, shown)
-    )
+    reason = f"HTTP status {status}" if status else type(error).__name__
+    if not status and shown == url:  # libraries write a URL, or parts of it, in their own ways
+        reason += f": {error}"
     return DataError(f"{shown}: cannot be fetched ({reason}). Check URL, network and credentials.")
 
 

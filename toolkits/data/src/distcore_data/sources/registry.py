@@ -268,7 +268,9 @@ def _require_frame(dataset: Any, name: str) -> None:
 
 
 def _shown(dataset: Any) -> str:
-    return name_of(dataset) if isinstance(dataset, str | os.PathLike) else "the dataset in memory"
+    if not isinstance(dataset, str | os.PathLike):
+        return "the dataset in memory"
+    return without_secrets(name_of(dataset))
 
 
 def _given(
@@ -287,14 +289,14 @@ def _given(
             dataset=dataset, path=None, shown=_shown(dataset), options=options, place=place
         )
         return plugins.make(SOURCE, FRAME), given
-    shown, path = name_of(dataset), None
+    shown, path = _shown(dataset), None
     if name == FRAME:
         raise DataError(
             f"{shown}: the format is given as a frame in memory, but this is a path. Leave the "
             "format out."
         )
     if is_url(shown):
-        url, shown = shown, without_secrets(shown)
+        url = os.fspath(dataset)
         fetcher = _fetcher(url, plugins)
         if fetcher is None:
             path = download(url, shown, place, storage_options)
