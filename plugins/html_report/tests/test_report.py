@@ -1,13 +1,15 @@
 """The report: one self-contained file, whatever is there or missing, and nothing of the data
 runs in it."""
 
+import json
 import random
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
 from distcore_data.seals import sealed
-from distcore_report.page import render, write_report
+from distcore_report.page import SHAPES, render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
 from distcore_search.vouched import DIGESTS, write_vouched
@@ -102,6 +104,46 @@ def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def with_markup(value: Any) -> Iterator[Any]:
+    """The value with markup in place of one of the keys or values in it, or of itself."""
+    yield MARKUP
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield {MARKUP if each == name else each: value[each] for each in value}
+            yield from ({**value, name: each} for each in with_markup(inner))
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            before, behind = value[:index], value[index + 1 :]
+            yield from ([*before, each, *behind] for each in with_markup(inner))
+
+
+def test_no_value_of_a_stranger_s_file_can_become_markup(tmp_path: Path) -> None:
+    """Whatever stands where numbers do, with digests that are right."""
+    folder(tmp_path)
+    headline = {"metric": "loss", "target": "y", "value": 0.5, "rows": {"train": 10}}
+    headline |= {"baseline": 0.6, "lower_is_better": True}
+    summary = {"headline": headline, "scores": {"y": {"loss": {"training": 0.5}}}}
+    summary |= {"backend": "local", "stages": [], "best": {"evaluation": 1}, "evaluations": 1}
+    summary |= {"scored_rows": {"training": 5}}
+    (tmp_path / "summary.json").write_bytes(sealed(summary))
+    plugins, drawn = Plugins(), 0
+    for name in plugins.names(REPORT_SECTION.kind):
+        section = plugins.make(REPORT_SECTION, name)
+        if not (tmp_path / section.file).exists():
+            continue
+        for document in with_markup(json.loads((tmp_path / section.file).read_bytes())):
+            try:
+                text = "".join(section.draw(document))
+            except SHAPES:
+                continue
+            drawn += bool(text)
+            assert "<img" not in text.lower(), name
+    assert drawn > 100
 
 
 def test_what_was_skipped_is_left_out(tmp_path: Path) -> None:

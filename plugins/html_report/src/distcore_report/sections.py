@@ -36,7 +36,7 @@ def _summary(description: JSON) -> Iterator[str]:
     yield (
         f'<p class="soft">{escape(description["command"])} on backend {escape(backend["name"])} '
         f"({escape(backend['reason'])}); rows: {escape(counts)}; seed "
-        f"{description['random_seed']}.</p>"
+        f"{description['random_seed']:d}.</p>"
     )
 
 
