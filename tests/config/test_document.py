@@ -4,6 +4,7 @@ ever executed."""
 import pickle
 import resource
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +164,24 @@ def test_an_alias_bomb_is_refused_in_bounded_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert f"aliases expand to more than {MAX_ALIASED:,} values" in issue("\n".join(lines))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+@pytest.mark.parametrize("number", ["0x" + "F" * 5000, "1" * 5000, "1" + ":59" * 5000])
+def test_a_number_without_end_is_refused(number: str) -> None:
+    """Python raised ValueError wherever such a number was to be shown."""
+    said = f"line 2: b: has {len(number):,} characters and is no text"
+    assert said in issue(f"a: 1\nb: {number}\n")
+
+
+def test_keys_beside_a_merge_cost_what_others_do() -> None:
+    """Each looked through the places of all that was read before: 20,000 took minutes."""
+    lines = ["a: &a", "  x: 1", "  k7:", "    y: 1", "b:", "  <<: *a"]
+    lines += [f"  k{number}: 1" for number in range(10_000)]
+    begin = time.process_time()
+    document = parse("\n".join(lines))
+    assert time.process_time() - begin < 7
+    assert document.values["b"]["k7"] == 1
+    assert ("b", "k7", "y") not in document.source_map
 
 
 def test_an_alias_bomb_of_merges_is_refused() -> None:

@@ -22,6 +22,10 @@ MAX_ALIASED = 100_000
 """How many values aliases (`*name`) may add to what is written out; it bounds the memory of an
 alias bomb."""
 
+MAX_NUMBER = 1000
+"""Characters of a number, a truth value or a date at most: Python writes no larger numbers down,
+and an hour's notation (`1:59:59`) of thousands takes minutes."""
+
 _TAG = "tag:yaml.org,2002:"
 VARIABLE = re.compile(r"\$\{ENV:([^}]*)\}")
 _SCALARS = frozenset({"null", "bool", "int", "float", "str", "timestamp", "value"})
@@ -126,7 +130,7 @@ class Reader:
                 )
             for stale in (
                 [each for each in self.source_map if each[: len(path) + 1] == (*path, name)]
-                if merged
+                if name in merged
                 else ()
             ):
                 del self.source_map[stale]
@@ -158,6 +162,10 @@ class Reader:
         if kind in ("str", "value"):
             return str(node.value)
         self.raw[path] = str(node.value)
+        if len(node.value) > MAX_NUMBER:
+            raise self.refuse(
+                node, path, f"has {len(node.value):,} characters and is no text. Write it shorter."
+            )
         try:
             if kind == "int":
                 return self.loader.construct_yaml_int(node)
