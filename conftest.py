@@ -109,3 +109,17 @@ def as_another_user() -> Callable[[Callable[[], Any]], Any]:
         return found["returned"]
 
     return run
+
+
+@pytest.fixture
+def in_a_minute() -> Iterator[None]:
+    """Ends a test that would wait for ever, such as for a pipe that nobody writes to."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it still waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -306,6 +307,17 @@ def test_a_folder_without_records_and_a_changed_receipt_are_refused(runs, tmp_pa
     (other / "receipt.json").write_bytes(raw.replace(b'"random_seed": 42', b'"random_seed": 43'))
     with pytest.raises(UserError, match=r"receipt\.json is damaged, or was changed"):
         distcore.diff(runs.first, other)
+
+
+@pytest.mark.usefixtures("in_a_minute")
+@pytest.mark.parametrize("name", ["receipt.json", LEDGER])
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(runs, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(runs.first, folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=rf"{name} is damaged.*\(it is a pipe or a device\)"):
+        distcore.diff(folder, runs.first)
 
 
 def test_what_the_receipt_says(runs):

@@ -2,6 +2,7 @@
 found."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,24 @@ def a_folder(name):
         (run / name).mkdir()
 
     return change
+
+
+def a_pipe(name):
+    def change(run):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+
+    return change
+
+
+def a_name_outside(folder):
+    """Sealed anew, and right: so that what lies elsewhere would be read."""
+    path = folder / "receipt.json"
+    receipt = unsealed(path.read_bytes())
+    (folder.parent / "elsewhere").write_bytes(b"x")
+    found = digest_file(folder.parent / "elsewhere")
+    receipt["files"]["../elsewhere"] = {"bytes": found.bytes, "sha256": found.sha256}
+    path.write_bytes(sealed(receipt))
 
 
 def missing(name):
@@ -149,6 +168,15 @@ FILES = {
         a_folder("ledger.jsonl"),
         "ledger.jsonl cannot be read (Is a directory)",
     ),
+    "a pipe in the log's place": (
+        a_pipe("training_log.jsonl"),
+        "training_log.jsonl is a pipe or a device",
+    ),
+    "a pipe in the receipt's place": (a_pipe("receipt.json"), "it is a pipe or a device"),
+    "a name that leads elsewhere": (
+        a_name_outside,
+        "receipt.json names a file outside of its folder, '../elsewhere'",
+    ),
 }
 """What is done to a file of the results, and what must be said."""
 
@@ -215,6 +243,7 @@ def test_there_are_more_than_twenty():
     assert len(FILES) + len(FORGED) + 1 >= 20
 
 
+@pytest.mark.usefixtures("in_a_minute")
 @pytest.mark.parametrize("name", FILES)
 def test_a_changed_file_is_found_and_nothing_is_replayed(run, name):
     plant, said = FILES[name]

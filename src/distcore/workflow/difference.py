@@ -14,7 +14,7 @@ from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.printable import printable
-from distcore_data.seals import damaged, unsealed
+from distcore_data.seals import damaged, read_bounded, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import Mirror
@@ -174,8 +174,10 @@ def _read(where: str | Path, credentials: Any) -> tuple[JSON, dict[int, str]]:
 def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
     """The receipt and the ledger of a results folder. where: its name for people. Raises
     UserError."""
+    name = RECEIPT
     try:
-        receipt = unsealed((folder / RECEIPT).read_bytes())
+        receipt = unsealed(read_bounded(folder / RECEIPT))
+        name = LEDGER
         entries, flaws = read_ledger(folder / LEDGER)
     except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(str(error.filename)).name
@@ -184,7 +186,7 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
             "`experiment` wrote, with trainer.ledger_steps above 0."
         ) from None
     except (OSError, ValueError) as error:
-        raise UserError(damaged(f"{where}/{RECEIPT}", error, ADVICE)) from None
+        raise UserError(damaged(f"{where}/{name}", error, ADVICE)) from None
     if bad := next((each for each in flaws if not each.torn), None):
         raise UserError(
             damaged(f"{where}/{LEDGER}", ValueError(f"line {bad.line}: {bad.why}"), ADVICE)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -22,7 +24,7 @@ from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, CheckpointError, UserError
 from distcore_core.io.digest import digest_file
-from distcore_data.seals import unsealed
+from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
@@ -172,7 +174,7 @@ def flaws_of(folder: Path) -> Iterator[str]:
     """Every file of a results folder that is not as it was written, in a sentence. Changes
     nothing."""
     try:
-        receipt = unsealed((folder / RECEIPT).read_bytes())
+        receipt = unsealed(read_bounded(folder / RECEIPT))
         files: Mapping[str, JSON] = receipt.get("files", {})
     except FileNotFoundError:
         raise UserError(
@@ -182,7 +184,14 @@ def flaws_of(folder: Path) -> Iterator[str]:
         yield f"{folder / RECEIPT} was changed after it was written ({error})."
         return
     for name, written in files.items():
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            yield f"{folder / RECEIPT} names a file outside of its folder, {name!r}."
+            continue
         try:
+            mode = os.stat(folder / name).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                yield f"{folder / name} is a pipe or a device."
+                continue
             found = digest_file(folder / name)
         except FileNotFoundError:
             yield f"{folder / name} is missing."
@@ -196,7 +205,7 @@ def flaws_of(folder: Path) -> Iterator[str]:
                 f"{RECEIPT}."
             )
     with suppress(OSError, ValueError, KeyError):  # told above
-        if unsealed((folder / DESCRIPTION).read_bytes())["config"] != receipt["config"]:
+        if unsealed(read_bounded(folder / DESCRIPTION))["config"] != receipt["config"]:
             yield f"{folder / DESCRIPTION} and {RECEIPT} have different configs."
     yield from _flaws_of_ledger(folder / LEDGER)
     yield from _flaws_of_folders(folder, f"{MODEL}/model.json" in files)

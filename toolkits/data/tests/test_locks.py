@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distcore_data.cache.use import FolderUse, locked_manifest
-from distcore_data.locks import folder_if_free, locked, locked_if_free
+from distcore_data.locks import folder_if_free, is_held, locked, locked_if_free
 
 
 @contextmanager
@@ -116,3 +116,9 @@ def test_a_folder_is_held_by_one_at_a_time(folder: Path, monkeypatch: pytest.Mon
     for unknown in (True, False):
         with folder_if_free(folder, unknown) as free:
             assert free is unknown
+
+
+@pytest.mark.usefixtures("in_a_minute")
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.lock")
+    assert not is_held(tmp_path / "a.lock")

@@ -82,7 +82,8 @@ def let_go(handle: int, owner: int) -> None:
 def is_held(path: str | os.PathLike[str]) -> bool:
     """Whether anybody holds the lock now. Makes no file, and needs no right to write."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without waiting, if somebody laid a pipe there.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

@@ -14,6 +14,7 @@ on from a checkpoint drops the lines of later steps and writes them again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -24,10 +25,13 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
 from distcore_core.io.atomic import write_file
 from distcore_data.os_errors import explained
-from distcore_data.seals import sealed, unsealed
+from distcore_data.seals import read_bounded, sealed, unsealed
 
 LEDGER = "ledger.jsonl"
 """The file in a results folder."""
+
+MOST_BYTES = 1 << 30
+"""Of a ledger that is read: several million lines."""
 
 ADVICE = "choose another --output_directory"
 
@@ -138,10 +142,14 @@ def read_ledger(path: Path) -> tuple[list[Entry], list[Flaw]]:
     written.
 
     A step that has two entries, because a checkpoint came later, is one, with both fingerprints.
-    Raises FileNotFoundError if there is none, OSError as the system gave it."""
+    Raises FileNotFoundError if there is none, OSError as the system gave it, or for a pipe and for
+    more than 1 GiB."""
     entries: list[Entry] = []
     flaws: list[Flaw] = []
-    content = path.read_bytes()
+    try:
+        content = read_bounded(path, MOST_BYTES)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         try:
             entry = _entry(unsealed(line))
