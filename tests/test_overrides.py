@@ -97,6 +97,13 @@ def test_a_path_that_leads_nowhere(given: str, said: str | None) -> None:
     assert f"--set {given.partition('=')[0]}" in str(caught.value)
 
 
+def test_a_value_that_cannot_be_read_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        setting("backend.cache_credentials={secret: hush")
+    assert str(caught.value).startswith("--set backend.cache_credentials: 1 mistake\n")
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize("given", ["trainer.epochs", "=3", "trainer..epochs=3", "a[=3"])
 def test_what_is_no_setting(given: str) -> None:
     with pytest.raises(UserError, match="write a path and a value, such as --set "):

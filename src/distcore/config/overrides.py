@@ -35,7 +35,7 @@ def override(document: Document, settings: Iterable[str]) -> Document:
             raise UserError(
                 f"--set {setting}: write a path and a value, such as --set trainer.epochs=3."
             )
-        given = parse(f"value: {text}", f"--set {setting}")
+        given = parse(f"value: {text}", f"--set {where}")  # it may be a secret
         _put(document, steps, given, f"--set {where}")
     return document
 
