@@ -219,6 +219,13 @@ def test_links_in_a_models_folder_are_not_followed(place, model, sweep, target, 
     sweep.tried(f"a link to {target} in a model's folder", 1, "refused")
 
 
+def test_a_link_in_the_place_of_model_json_is_not_followed(place, model, sweep):
+    (model / "model.json").rename(place.folder / "there.json")
+    (model / "model.json").symlink_to(place.folder / "there.json")
+    assert "it is a link, and links are not followed" in refused(place, model)
+    sweep.tried("a link in the place of model.json", 1, "refused")
+
+
 def test_a_model_that_is_json_without_end(place, model, sweep):
     kept = json.loads((model / "model.json").read_bytes())
     bombs = {

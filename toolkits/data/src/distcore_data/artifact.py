@@ -229,6 +229,8 @@ def read_manifest(directory: Path) -> JSON:
     sha256."""
     path = directory / NAME
     try:
+        if path.is_symlink():
+            raise ValueError("it is a link, and links are not followed")
         content = read_bounded(path, MOST_BYTES)
         if not content.startswith(b'{\n "digest"'):
             raise ValueError("it does not begin with its own digest, as models of this version do")
