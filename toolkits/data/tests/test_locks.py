@@ -122,3 +122,14 @@ def test_a_folder_is_held_by_one_at_a_time(folder: Path, monkeypatch: pytest.Mon
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.lock")
     assert not is_held(tmp_path / "a.lock")
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
+    """In a folder of several users it could have a file made wherever its maker wants."""
+    link = tmp_path / "a.lock"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link") as caught, locked(link):
+        pass
+    assert caught.value.errno == errno.ELOOP
+    assert link.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()

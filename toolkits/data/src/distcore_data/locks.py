@@ -100,7 +100,8 @@ def is_held(path: str | os.PathLike[str]) -> bool:
 def _acquire(path: Path, on_wait: Callable[[], None] | None, wait: bool) -> int | None:
     """An open handle that holds the lock of the file which now has the name."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # In a folder of several users a link could have the file made elsewhere.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             if not _take(handle, on_wait, wait):
                 os.close(handle)
