@@ -26,7 +26,7 @@ hyperopt:
 
 def read(section, head=HEAD):
     section = read_section(parse(head + textwrap.indent(textwrap.dedent(section), "  "), "c.yaml"))
-    return section, check_candidates(section, Plugins(), "local")
+    return section, check_candidates(section, Plugins(), "local", {"trainer": "local"})
 
 
 def refused(section, head=HEAD):
@@ -207,6 +207,23 @@ def test_all_mistakes_are_told_at_once():
     assert "2 mistakes" in said
     assert "line 13" in said
     assert "line 14: hyperopt.parameters.combiner.num_fc_layers.lower: -1 cannot be tried" in said
+
+
+def test_a_trainer_s_options_without_its_type_are_the_backend_s_default_s():
+    """They were nobody's: a search of them, or beside them, ended with a trainer named ''."""
+    section = """
+        parameters:
+          {parameter}: {{space: choice, categories: [1, 2]}}
+        """
+    said = refused(section.format(parameter="backend.trainer.num_workrs"))
+    assert "line 13: hyperopt.parameters.backend.trainer.num_workrs.categories[0]: 1 cannot" in said
+    assert "did you mean 'num_workers'?" in said
+    head = HEAD.replace("hyperopt:", "backend: {trainer: {max_retries: 2}}\nhyperopt:")
+    for configs in (
+        read(section.format(parameter="backend.trainer.max_retries"))[1],
+        read(section.format(parameter="trainer.epochs"), head)[1],
+    ):
+        assert {each.backend.trainer.type for each in configs} == {"local"}
 
 
 def test_mistakes_of_the_section_and_of_the_rest_are_told_in_two_goes():

@@ -49,7 +49,9 @@ class Search:
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)
-        self.configs = check_candidates(section, session.plugins, session.backend_name)
+        self.configs = check_candidates(
+            section, session.plugins, session.backend_name, session.backend.defaults
+        )
         self._check_room()
         self.executor, self.options = executor_of(section, session)
         check_split(

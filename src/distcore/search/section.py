@@ -143,8 +143,11 @@ class Candidate:
     where: KeyPath = ()
 
 
-def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[RunConfig]:
-    """The resolved configs of the search's extremes, the first one first.
+def check_candidates(
+    section: Section, plugins: Plugins, backend: str, defaults: Mapping[str, str]
+) -> list[RunConfig]:
+    """The resolved configs of the search's extremes, the first one first. defaults: the backend's,
+    as for `resolve`.
 
     Raises ConfigError if one does not resolve, with the line of the bound or the category, and if a
     parameter changes nothing."""
@@ -152,7 +155,7 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
     issues: dict[ConfigIssue, None] = {}
     seen: set[ConfigIssue] = set()
     for candidate in candidates(section):
-        found = _resolved(section, candidate, plugins, backend)
+        found = _resolved(section, candidate, plugins, backend, defaults)
         if isinstance(found, RunConfig):
             resolved.append(found)
             continue
@@ -161,7 +164,7 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
                 seen.add(each)
                 issues[_placed(section, candidate, each)] = None
     if not issues:
-        issues = dict.fromkeys(_without_effect(section, plugins, backend))
+        issues = dict.fromkeys(_without_effect(section, plugins, backend, defaults))
     if issues:
         raise ConfigError(list(issues), section.source)
     return resolved
@@ -185,11 +188,15 @@ def candidates(section: Section) -> Iterator[Candidate]:
 
 
 def _resolved(
-    section: Section, candidate: Candidate, plugins: Plugins, backend: str
+    section: Section,
+    candidate: Candidate,
+    plugins: Plugins,
+    backend: str,
+    defaults: Mapping[str, str],
 ) -> RunConfig | list[ConfigIssue]:
     try:
         values = section.config(candidate.parameters)
-        return resolve(load_config(values, plugins=plugins), plugins, backend=backend)
+        return resolve(load_config(values, plugins=plugins), plugins, defaults, backend)
     except ConfigError as error:
         return [ConfigIssue(0, each.path, each.message) for each in error.issues]
     except ValueError as error:
@@ -218,7 +225,9 @@ def _covers(section: Section, name: str, path: str) -> bool:
     return name == WHOLE or path == mine or path.startswith((f"{mine}.", f"{mine}["))
 
 
-def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterator[ConfigIssue]:
+def _without_effect(
+    section: Section, plugins: Plugins, backend: str, defaults: Mapping[str, str]
+) -> Iterator[ConfigIssue]:
     """Parameters all of whose values make the same config: no feature has the type, or its own
     option wins."""
     first = section.first()
@@ -230,7 +239,8 @@ def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterato
             resolve(
                 load_config(section.config({**first, name: value}), plugins=plugins),
                 plugins,
-                backend=backend,
+                defaults,
+                backend,
             )
             for value in (first[name], distinct[-1])
         ]
