@@ -737,7 +737,7 @@ def test_a_search_is_not_gone_on_with_over_other_data(place, parameter):
     lines = data.read_text().splitlines(keepends=True)
     data.write_text("".join([*lines, lines[-1]]))
     said = place.refused("hyperopt", "--config", str(place.folder / place.config), "--resume")
-    assert "is another one: the data, or how they are prepared, differ." in said
+    assert "is another one: the data or how they are prepared differ." in said
     assert (folder(place) / "hyperopt_statistics.json").read_bytes() == before
 
 

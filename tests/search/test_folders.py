@@ -34,7 +34,7 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "named"),
     [
-        ("cache", "k2", "the data, or how they are prepared,"),
+        ("cache", "k2", "the data or how they are prepared"),
         ("random_seed", 7, "random_seed"),
         ("config.trainer.epochs", 3, "trainer"),
         ("config.trainer", None, "trainer"),
