@@ -48,6 +48,9 @@ def experiment(
     Args:
         config, dataset, …: As those of `train`.
 
+    Returns:
+        Where everything lies, and its scores.
+
     Raises:
         DistcoreError: As `train`.
     """
@@ -99,6 +102,9 @@ def train(
         view: How to draw progress: "interactive" (bars on a terminal and in Jupyter), "auto" (there
             bars, else lines), "bars", "lines" or "none".
 
+    Returns:
+        Where the model and what belongs to it lie, and its scores.
+
     Raises:
         DistcoreError: What is wrong, where, and what to do; nothing is left then but the
             checkpoints of a run.
@@ -123,6 +129,9 @@ def preprocess(
 
     Args:
         config, dataset, …: As those of `train`.
+
+    Returns:
+        Where the cache lies, and its key.
 
     Raises:
         DistcoreError: As `train`; a cache that was there is as it was.
@@ -193,7 +202,7 @@ def evaluate(
         backend: A name, or {"type": name, option: value}; one whose tasks run on other machines
             gets the dataset in pieces.
         gpus: See `train`.
-        trust: See `load`.
+        trust: See `load`; also make the extensions that the model was trained with.
         output_directory: Where `test_statistics.json` and `predictions.parquet` go; beside the
             file of `predict` the latter is `test_predictions.parquet`.
         skip: See `train`.
@@ -220,6 +229,9 @@ def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None
             imports that class.
         credentials: Of the bucket that it lies in, a mapping or the path of a JSON file; None: what
             the environment gives.
+
+    Returns:
+        The model: `predict`, `evaluate`, and the `columns` that it needs.
 
     Raises:
         ArtifactError: It is damaged, foreign or not trusted.
@@ -251,6 +263,9 @@ def plan(
     Args:
         config, dataset, …: As those of `train`.
         scale: Numbers of workers to say the cost of a step for; None: none.
+
+    Returns:
+        What `distcore plan --json` prints.
 
     Raises:
         DistcoreError: What `train` would raise before any work.

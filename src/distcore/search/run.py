@@ -64,6 +64,9 @@ def hyperopt(
         resume: The same for `<output_directory>/<experiment_name>_<model_name>`, if that holds a
             search.
 
+    Returns:
+        Where the search lies, its trials, and the best one's model.
+
     Raises:
         ConfigError: Before anything is run: a value that could be tried does not resolve.
         TrainingError: Every trial failed.
