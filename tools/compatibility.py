@@ -153,16 +153,19 @@ def own_rows() -> list[str]:
     places = [*ROOT.glob("toolkits/*"), *ROOT.glob("plugins/*"), ROOT]
     projects = [each / "pyproject.toml" for each in places if (each / "pyproject.toml").is_file()]
     names = sorted(tomllib.loads(path.read_text())["project"]["name"] for path in projects)
-    return [_own_row(name) for name in names]
+    entries = {
+        name: [
+            (each.group.removeprefix(GROUPS), each.name)
+            for each in metadata.distribution(name).entry_points
+            if each.group.startswith(GROUPS)
+        ]
+        for name in names
+    }
+    return [_own_row(name, found) for name, found in entries.items() if found]
 
 
-def _own_row(name: str) -> str:
+def _own_row(name: str, entries: list[tuple[str, str]]) -> str:
     plugins, states, versions = Plugins(), set(), set()
-    entries = [
-        (each.group.removeprefix(GROUPS), each.name)
-        for each in metadata.distribution(name).entry_points
-        if each.group.startswith(GROUPS)
-    ]
     for kind, entry in entries:
         try:
             module: Any = plugins.load(kind, entry)
