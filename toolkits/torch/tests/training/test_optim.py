@@ -1,7 +1,9 @@
 """Optimizers, clipping and regularisation against torch's plain ones, and their state through
 JSON and tensors."""
 
+import gc
 import json
+import weakref
 
 import pytest
 import torch
@@ -170,3 +172,18 @@ def test_set_learning_rate():
     optimizer = make_optimizer(options("adam"), list(net().parameters()), 0.01)
     set_learning_rate(optimizer, 0.5)
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop"])
+def test_an_optimizer_ends_with_whoever_made_it(name):
+    """Its state is twice the weights, and a rare collector would find it late."""
+    model = net()
+    optimizer = make_optimizer(options(name), list(model.parameters()), 0.01)
+    steps(model, optimizer, 1)
+    gone = weakref.ref(optimizer)
+    gc.disable()
+    try:
+        del optimizer
+        assert gone() is None
+    finally:
+        gc.enable()

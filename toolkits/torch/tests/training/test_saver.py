@@ -210,3 +210,56 @@ def test_the_ledger_is_on_disk_before_the_checkpoint_of_its_step(tmp_path, gate)
         until(lambda: gate.arrived == [3])
         assert [each.step for each in read_ledger(tmp_path / LEDGER)[0]] == [3]
         gate.may.release()
+
+
+def test_of_a_large_state_there_is_one_copy(tmp_path, gate, monkeypatch):
+    monkeypatch.setattr(saver, "LARGE", 39)
+    one, weight, second = made(tmp_path), torch.zeros(10), threading.Event()
+    buffers = set()
+
+    def save_two():
+        with one.saving():
+            for step in (1, 2):
+                one.save(step, {"w": weight}, {}, {"step": step})
+                buffers.add(one._jobs[-1].buffers["w"].data_ptr())
+            second.set()
+
+    thread = threading.Thread(target=save_two)
+    thread.start()
+    until(lambda: gate.arrived == [1])
+    assert not second.wait(0.2)
+    gate.may.release()
+    assert second.wait(SECONDS)
+    gate.may.release()
+    thread.join(SECONDS)
+    assert gate.arrived == [1, 2]
+    assert len(buffers) == 1
+
+
+def test_what_no_step_changes_any_more_is_not_copied(tmp_path, monkeypatch):
+    """Of a run that ends the last checkpoint and the last weights are the module's own."""
+    real, copies = saver.copied, []
+    monkeypatch.setattr(
+        saver, "copied", lambda given, buffers: copies.append(len(given)) or real(given, buffers)
+    )
+    loop = tiny_loop(TinyRun(OPTIONS, checkpoints=str(tmp_path)), SingleProcess())[0]
+    finished = loop.run()
+    module = loop.work.module.state_dict()
+    assert copies[-1] == 0
+    assert min(copies[:-1]) > len(module)
+    for name, each in module.items():
+        assert finished.last_weights[name].data_ptr() == each.data_ptr()
+    found = checkpoint.load_newest(tmp_path)
+    assert found.step == loop.state.step
+    for name, each in module.items():
+        assert torch.equal(found.tensors[f"weights/{name}"], each)
+
+
+def test_old_best_weights_end_before_new_ones_are_copied(monkeypatch):
+    loop = tiny_loop(TinyRun(OPTIONS), SingleProcess())[0]
+    real, held = loop._weights, []
+    monkeypatch.setattr(loop, "_weights", lambda: held.append(len(loop.best_weights)) or real())
+    finished = loop.run()
+    assert len(held) > 2
+    assert set(held[:-1]) == {0}
+    assert finished.best_weights

@@ -253,6 +253,7 @@ class TrainLoop:
         with self.callbacks.evaluating():
             scores = self._scores()
             if state.judge(self.monitor.value(scores), self.monitor.higher, label):
+                self.best_weights = {}  # before others are copied beside them
                 self.best_weights = self._weights() if self._first else {}
         for split, found in scores.items():
             state.record(split, found)
@@ -268,7 +269,7 @@ class TrainLoop:
                     work.plan, self.options.early_stop, self.monitor, state, scores, self.progress
                 )
             )
-        self.save()
+        self.save(ending=self._over())
         self._stragglers.look(self.strategy, self.beat)
         told = work.on_round if self._first else None
         why = told and told(math.ceil(epoch), state.step, scores)
@@ -287,7 +288,7 @@ class TrainLoop:
     def _stop(self, interrupt: Interrupt) -> None:
         """After a signal in some rank: save where we are and say how to go on."""
         self._check_finite()
-        self.save()
+        self.save(ending=True)
         if self.saver is not None:
             self.saver.wait()
         kept = self.work.checkpoints
@@ -344,10 +345,16 @@ class TrainLoop:
     # -------------------------------------------------------------- weights and checkpoints
 
     def _weights(self) -> Weights:
-        return {name: each.detach().clone() for name, each in self.work.module.state_dict().items()}
+        """The module's; copied, unless training is over and nobody will change them."""
+        tensors = {name: each.detach() for name, each in self.work.module.state_dict().items()}
+        if self._over() and not self.callbacks.evaluates:
+            return tensors
+        return {name: each.clone() for name, each in tensors.items()}
 
-    def save(self) -> None:
-        """Save a checkpoint from rank 0, beside training, if any are kept."""
+    def save(self, ending: bool = False) -> None:
+        """Save a checkpoint from rank 0, beside training, if any are kept.
+
+        ending: no step will change what is saved, so nothing of it is copied."""
         work, state = self.work, self.state
         if work.checkpoints is None:
             return
@@ -371,9 +378,9 @@ class TrainLoop:
         named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
         named |= {f"callbacks/{name}": each for name, each in self.callbacks.state().items()}
         best = {} if saved["best_is_last"] else self.best_weights
-        self.saver.save(
-            state.step, named, {f"best/{name}": each for name, each in best.items()}, saved
-        )
+        kept = {f"best/{name}": each for name, each in best.items()}
+        changing, kept = ({}, named | kept) if ending else (named, kept)
+        self.saver.save(state.step, changing, kept, saved)
 
     def resume(self, directory: Path) -> None:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.

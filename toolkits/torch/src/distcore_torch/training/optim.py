@@ -4,6 +4,7 @@ as tensors and JSON."""
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -82,15 +83,18 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> None:
 
 class _PlainStep:
     """An optimizer's step without its decorators: they import torch's compiler, and call hooks
-    that nobody sets."""
+    that nobody sets.
+
+    It does not keep its optimizer, which keeps it: the two would live, with a copy or two of the
+    weights, until Python looks for garbage."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
+        self._optimizer = weakref.ref(optimizer)
         self._step = inspect.unwrap(type(optimizer).step)
 
     def __call__(self, closure: Callable[[], Any] | None = None) -> Any:
         with torch.no_grad():
-            return self._step(self._optimizer, closure)
+            return self._step(self._optimizer(), closure)
 
 
 def _can_fuse(name: str, parameters: Parameters) -> bool:

@@ -3,7 +3,8 @@ go on.
 
 The thread spends its time in system calls and digests, for which it does not hold Python's lock. It
 writes one checkpoint after the other, so they become visible in their order. Two may be in flight;
-who saves a third waits. Memory: two copies of weights and optimizer state in rank 0.
+who saves a third waits. Memory: two copies of weights and optimizer state in rank 0; one, where it
+is LARGE.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from distcore_torch.training.ledger import Entry, Ledger
 
 IN_FLIGHT = 2
 """Checkpoints that are copied and not yet whole."""
+
+LARGE = 256 << 20
+"""Bytes of a copy of which there is one alone: who saves another waits for the one before."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -101,7 +105,8 @@ class Saver:
         """
         self.look()
         with self._beat.during(SAVING):
-            while not self._free:
+            size = sum(each.nbytes for each in changing.values())
+            while not self._free or (self._jobs and size > LARGE):
                 self._first()
             buffers = copied(changing, self._free.pop())
         entries = self._ledger.waiting() if self._ledger is not None else []
