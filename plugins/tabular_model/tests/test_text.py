@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError, UserError
-from distcore_tabular import text_encoders
+from distcore_tabular import encoders, text_encoders
 from distcore_tabular.options_text import TextInput
 from distcore_tabular.text import TextFeature
 from distcore_tabular.text_encoders import Convolution, padded, reduce_sequence
@@ -307,7 +307,7 @@ def test_without_gradients_only_some_texts_are_encoded_at_once(kind, how, monkey
     of_a_row = 2 * looked_up[0][0].nbytes
     if kind == "parallel_cnn":
         of_a_row = of_a_row // 5 * (5 + 4 * 256)
-    monkeypatch.setattr(text_encoders, "AT_ONCE", 3 * of_a_row)
+    monkeypatch.setattr(encoders, "AT_ONCE", 3 * of_a_row)
     looked_up.clear()
     with torch.inference_mode():
         found = encoder(rows)

@@ -9,6 +9,7 @@ whatever shares a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -19,7 +20,13 @@ from distcore_core.contracts import Column, ModelBase
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.members import make_named
-from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup_rows
+from distcore_tabular.encoders import (
+    CategoryEmbed,
+    OneHot,
+    Passthrough,
+    even_cuts,
+    lookup_rows,
+)
 from distcore_tabular.roles import COMBINER
 
 if TYPE_CHECKING:
@@ -97,9 +104,18 @@ class TabularNetwork(nn.Module):
             {module_key(name): decoder for name, decoder in decoders.items()}
         )
         self.outputs = tuple(decoders)
+        hot = [each for each in encoders.modules() if isinstance(each, OneHot)]
+        self._row_bytes = sum(each.class_bytes * each.output_size for each in hot)
 
     def forward(self, batch: Batch) -> dict[str, torch.Tensor]:
-        hidden = self.combiner(self.encoders(batch))
+        cuts = even_cuts(batch.rows, self._row_bytes) if self._row_bytes else []
+        if len(cuts) < 3:
+            return self._decoded(self.combiner(self.encoders(batch)))
+        # A number for each value of the data's: what a row needs has no bound of its own.
+        parts = [self.combiner(self.encoders(batch.part(*each))) for each in pairwise(cuts)]
+        return self._decoded(torch.cat(parts))
+
+    def _decoded(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
         return {
             name: decoder(hidden)
             for name, decoder in zip(self.outputs, self.decoders.values(), strict=True)

@@ -16,17 +16,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_tabular.encoders import CategoryEmbed
+from distcore_tabular.encoders import CategoryEmbed, OneHot, even_cuts
 from distcore_tabular.layers import FCStack, fc_stack, in_place, require_memory
 from distcore_torch.bags import embedding_bag
 from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
 """Filter sizes of parallel_cnn if the config gives no layers."""
-
-AT_ONCE = 256 << 20
-"""Bytes of the vectors of a batch's tokens that are held at once where no gradient is wanted: a
-prediction's 4,096 texts of 256 tokens would take 11 GB."""
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,18 +58,16 @@ def in_slices(
     column: Ragged, row_bytes: int, encode: Callable[[Ragged], torch.Tensor]
 ) -> torch.Tensor:
     """What `encode` gives for the rows of a column: of all at once, or of as many as need no more
-    than AT_ONCE bytes, if no gradient is wanted, which would keep every slice.
+    than `encoders.AT_ONCE` bytes, if no gradient is wanted, which would keep every slice.
 
     row_bytes: what a row needs."""
     rows = column.offsets.shape[0] - 1
-    slices = min(rows, -(-rows * row_bytes // AT_ONCE))
-    if slices < 2 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    bounds = even_cuts(rows, row_bytes)
+    if len(bounds) < 3:
         return encode(column)
     values, offsets = column
-    # Even ones: a single row that is left may take another path, of other bits.
-    cuts = [rows * each // slices for each in range(slices + 1)]
     encoded = None
-    for start, stop in itertools.pairwise(cuts):
+    for start, stop in itertools.pairwise(bounds):
         some = offsets[start : stop + 1]
         found = encode(Ragged(values[some[0] : some[-1]], some - some[0]))
         if encoded is None:
@@ -107,14 +101,12 @@ def reduce_sequence(
     return total if how == "sum" else total / mask.sum(1).clamp(min=1)
 
 
-class MultiHot(nn.Module):
+class MultiHot(OneHot):
     """How often each code is in a row: ragged [B] → [B, num_classes]."""
 
-    def __init__(self, num_classes: int, dropout: float) -> None:
-        super().__init__()
-        self.output_size, self.dropout = num_classes, dropout
+    class_bytes = 4
 
-    def forward(self, column: Ragged) -> torch.Tensor:
+    def forward(self, column: Ragged) -> torch.Tensor:  # type: ignore[override]
         rows = column.offsets.shape[0] - 1
         row_of = torch.repeat_interleave(
             torch.arange(rows, device=column.values.device),
