@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from distcore_core.errors import CheckpointError
 from distcore_data.seals import sealed, unsealed
 from distcore_torch.training import checkpoint
+from distcore_torch.training.state import TrainState
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
 
 TENSORS = {
@@ -208,3 +210,22 @@ def test_tensors_in_a_folder_whose_name_is_not_utf_8(tmp_path):
     with open(folder / "t.safetensors", "wb") as file:
         tensor_writer({"a": torch.arange(3)})(file)
     assert read_tensors(folder / "t.safetensors")["a"].tolist() == [0, 1, 2]
+
+
+def test_a_checkpoint_copies_lists_of_rounds_and_not_number_by_number():
+    """20,000 rounds of 32 metrics took 0.85 s of each checkpoint, while training stood still."""
+
+    class Number(float):
+        def __deepcopy__(self, memo):
+            raise AssertionError("a number was copied by itself")
+
+    state = TrainState(step=4, best={"epoch": 1.0})
+    for value in (Number(0.5), None, Number(0.25)):
+        state.record("training", {"y": {"loss": value}})
+    saved = state.as_json()
+    state.record("training", {"y": {"loss": 9.0}})
+    state.best["epoch"] = 2.0
+    assert saved["statistics"] == {"training": {"y": {"loss": [0.5, None, 0.25]}}}
+    assert saved["best"] == {"epoch": 1.0}
+    assert [*saved] == [field.name for field in fields(TrainState)]
+    assert TrainState.from_json(saved).as_json() == saved

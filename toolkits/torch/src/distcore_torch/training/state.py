@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,16 @@ class TrainState:
     statistics: JSON = field(default_factory=dict)
 
     def as_json(self) -> JSON:
-        return asdict(self)
+        """JSON of its own."""
+        # Lists of numbers are copied whole: every checkpoint has those of all rounds before it.
+        statistics = {
+            split: {
+                output: {metric: [*values] for metric, values in metrics.items()}
+                for output, metrics in outputs.items()
+            }
+            for split, outputs in self.statistics.items()
+        }
+        return asdict(replace(self, statistics={})) | {"statistics": statistics}
 
     @classmethod
     def from_json(cls, saved: JSON) -> TrainState:
