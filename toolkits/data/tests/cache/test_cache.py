@@ -19,10 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.contracts import SPLITS, Column, PluginRef
-from distcore_core.errors import CacheError
+from distcore_core.errors import CacheError, PluginError
+from distcore_core.registry.manager import Plugins
 from distcore_data.cache import SHARD_ROWS, Cache, cache_key, ensure_cache, open_cache, verify
 from distcore_data.cache import files as cache_files
 from distcore_data.cache import reader as cache_reader
+from distcore_data.cache.builder import CacheBuilder
 from distcore_data.locks import locked_if_free
 from distcore_data.seals import sealed, unsealed
 
@@ -275,6 +277,42 @@ def test_a_build_that_lost_a_piece_is_refused(tmp_path, skip):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_split_map_of_shards_that_were_cut_elsewhere_is_refused(tmp_path):
+    """The rows are as many as they should be, and their numbers would be others."""
+
+    def short(builder):
+        for index, rows in enumerate((10, 5)):
+            builder.write_split_map(index, np.full(rows, -1))
+        builder.finish([], {}, {"digest": "d", "rows": 15})
+
+    with pytest.raises(CacheError, match="split map has gaps"):
+        ensure_cache(tmp_path, KEY, FORMAT, short)
+
+
+def test_a_row_in_another_shard_than_its_own_is_refused(tmp_path):
+    """Each split has as many rows as it should, and they would be read as others."""
+
+    def shifted(builder):
+        for index, (rows, mapped, written) in enumerate([(SHARD_ROWS, 1, 2), (3, 2, 1)]):
+            splits = np.full(rows, -1)
+            splits[:mapped] = 0
+            builder.write_split_map(index, splits)
+            builder.write_shard("train", index, pa.table({"x": np.zeros(written, np.float32)}))
+        source = {"digest": "d", "rows": SHARD_ROWS + 3}
+        builder.finish([Column(name="x", dtype="float32")], {}, source, {"train": 3})
+
+    with pytest.raises(CacheError, match="Shard 0 of train should have 1 rows, but 2 were"):
+        ensure_cache(tmp_path, KEY, FORMAT, shifted)
+
+
+def test_a_copy_of_a_builder_makes_no_format_that_the_config_blocks(tmp_path):
+    builder = CacheBuilder(tmp_path, KEY, FORMAT, Plugins(["parquet"]))
+    copy = pickle.loads(pickle.dumps(builder))  # noqa: S301 - what a worker is sent
+    with pytest.raises(PluginError, match="block"):
+        copy.write_shard("train", 0, pa.table({"x": np.zeros(1, np.float32)}))
+    builder.close()
+
+
 def test_a_build_that_does_not_finish_is_refused(tmp_path):
     with pytest.raises(CacheError, match="not finished"):
         ensure_cache(tmp_path, KEY, FORMAT, lambda builder: None)
@@ -355,7 +393,8 @@ def same(left, right):
 
 
 @pytest.mark.parametrize("batch_rows", [999, 65_536, 10**6])
-def test_iter_gives_every_row_once_in_order(cache, batch_rows):
+def test_iter_gives_every_row_once_in_order(cache, batch_rows, monkeypatch):
+    monkeypatch.setattr(cache_reader, "PIECE_ROWS", 5000)  # of which the split has several
     reader = open_cache(cache)
     batches = list(reader.iter("train", batch_rows, ["code"]))
     assert all(batch.num_rows == batch_rows for batch in batches[:-1])
