@@ -9,6 +9,7 @@ import threading
 import traceback
 import uuid
 
+import fsspec
 import pytest
 import xxhash
 
@@ -104,6 +105,33 @@ def test_deleted_is_gone_and_gone_is_fine(store):
         store.read("key/v1/a")
     with pytest.raises(FileNotFoundError):
         store.open("key/v1/a", 1)
+
+
+def test_what_cannot_be_deleted_keeps_no_other_object(monkeypatch):
+    store = open_store(f"memory://{uuid.uuid4().hex}/a")
+    ask = Bucket._ask
+
+    def denied(self, name, doing, *rest, **more):
+        if (name, doing) == ("b", "deleted"):
+            raise StoreError("b could not be deleted")
+        return ask(self, name, doing, *rest, **more)
+
+    monkeypatch.setattr(Bucket, "_ask", denied)
+    for name in "abc":
+        store.write(name, b"1")
+    with pytest.raises(StoreError, match="b could not be deleted"):
+        store.delete("abc")
+    assert list(store.list()) == ["b"]
+
+
+def test_objects_that_no_store_wrote_are_not_listed():
+    """Of such a name none could be read or deleted."""
+    root, files = uuid.uuid4().hex, fsspec.filesystem("memory")
+    store = open_store(f"memory://{root}/a")
+    store.write("key/b", b"1")
+    for name in ("a/key/.hidden", "a/key/c?d", "a/e f", "ab/c", "c"):
+        files.pipe_file(f"/{root}/{name}", b"1")
+    assert list(store.list()) == list(store.list("key")) == ["key/b"]
 
 
 @pytest.mark.parametrize(
