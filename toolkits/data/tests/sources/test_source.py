@@ -316,6 +316,9 @@ def test_parquet_folders_and_patterns(tmp_path):
         )
     (tmp_path / "data" / "_SUCCESS").write_text("")
     (tmp_path / "data" / "_old.parquet").write_text("")
+    for hidden in ("_temporary/0", ".old"):  # as Spark leaves them
+        (tmp_path / "data" / hidden).mkdir(parents=True)
+        pq.write_table(pa.table({"a": [99]}), tmp_path / "data" / hidden / "part.parquet")
     expected = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
     assert read(tmp_path / "data", {"a": "number"}, 16)["a"].to_pylist() == expected
     assert (
@@ -324,10 +327,11 @@ def test_parquet_folders_and_patterns(tmp_path):
     )
     assert column_names(tmp_path / "data") == ["a"]
     before = open_source(tmp_path / "data", {"a": "number"}).digest()
-    (tmp_path / "data").rename(tmp_path / "moved")
-    assert open_source(tmp_path / "moved", {"a": "number"}).digest() == before
-    (tmp_path / "moved" / "2.parquet").rename(tmp_path / "moved" / "0.parquet")
-    assert open_source(tmp_path / "moved", {"a": "number"}).digest() != before
+    moved = tmp_path / "moved [1]"  # no pattern: there is such a folder
+    (tmp_path / "data").rename(moved)
+    assert open_source(moved, {"a": "number"}).digest() == before
+    (moved / "2.parquet").rename(moved / "0.parquet")
+    assert open_source(moved, {"a": "number"}).digest() != before
 
 
 def test_times_of_96_bits_are_of_any_year(tmp_path):
