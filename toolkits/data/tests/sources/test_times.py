@@ -123,29 +123,30 @@ def test_a_null_spelling_that_is_a_time_counts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "others",
+    ("other", "seconds"),
     [
-        [pa.nulls(5)],
-        [MOMENTS[:5].cast(pa.timestamp("ms"), safe=False)],
-        [MOMENTS[:5].cast(pa.timestamp("us", "Asia/Tokyo"))],
-        [MOMENTS[:5].dictionary_encode()],
+        (pa.nulls(5), [None] * 5),
+        (MOMENTS[:5].cast(pa.timestamp("ms"), safe=False), SECONDS[:5]),
+        (
+            MOMENTS[:5].cast(pa.timestamp("us", "Asia/Tokyo")),
+            [None if each is None else each + 9 * 3600 for each in SECONDS[:5]],
+        ),
+        (MOMENTS[:5].dictionary_encode(), SECONDS[:5]),
     ],
     ids=["nothing", "another unit", "a zone", "a dictionary"],
 )
-def test_files_that_have_the_column_otherwise_are_read_as_the_first(tmp_path, others):
-    for name, (first, *rest) in (
-        ("times", [MOMENTS[:5], *others]),
-        ("turned", [*others, MOMENTS[:5]]),
-    ):
+def test_files_that_have_the_column_otherwise_are_read_as_the_first(tmp_path, other, seconds):
+    for name, columns in (("times", [MOMENTS[:5], other]), ("turned", [other, MOMENTS[:5]])):
         folder = tmp_path / name
         folder.mkdir()
-        for number, column in enumerate([first, *rest]):
+        for number, column in enumerate(columns):
             pq.write_table(pa.table({"when": column}), folder / f"{number}.parquet")
         found = blocks(folder)
         assert len({each.type for each in found}) == 1
         assert sum(map(len, found)) == 10
         if name == "times":
             assert found[0].type == SECOND
+            assert whole(found) == SECONDS[:5] + seconds
 
 
 def test_what_else_reads_the_column_sees_texts():
