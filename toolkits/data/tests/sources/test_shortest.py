@@ -6,7 +6,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distcore_data.arrow import from_numpy
@@ -84,6 +84,12 @@ def test_every_float16() -> None:
     st.integers(-5, 30),
     st.integers(0, 3),
 )
+@example([2**53 + 3], 3, 0)  # no double
+@example([-(2**53) - 3], 3, 0)
+@example([2**64 + 5], 2, 0)  # of two words
+@example([-(2**64) + 5], 2, 0)
+@example([5], 23, 0)  # nor is 10**23
+@example([1], -23, 0)
 def test_decimals(numbers: list[int | None], scale: int, start: int) -> None:
     texts = [None if each is None else Decimal(each).scaleb(-scale) for each in numbers]
     values = pa.array(texts, pa.decimal128(38, scale))[start:]
