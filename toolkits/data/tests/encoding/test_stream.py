@@ -35,10 +35,11 @@ SPEC = [
 
 @pytest.fixture(scope="module")
 def table():
-    """One row in nine lacks the value that it must have, but for rows 200 to 400."""
+    """One row in nine lacks the value that it must have, but for the first and rows 200 to 400."""
     rng = np.random.default_rng(0)
     found = {f"x{number}": rng.normal(size=ROWS) for number in range(WIDE)}
     lacks = (rng.random(ROWS) < 1 / 9) & ((np.arange(ROWS) < 200) | (np.arange(ROWS) > 400))
+    lacks[0] = False
     found["strict"] = pa.array(np.arange(ROWS, dtype=float), mask=lacks)
     found["colour"] = pa.array([f"c{row // 20}" for row in range(ROWS)])
     found["words"] = pa.array([f"word{row} and w{row % 7}" for row in range(ROWS)])
@@ -73,7 +74,7 @@ def pieces(path, features):
 
 @pytest.mark.parametrize("write", [parquet, csv])
 def test_partitions_together_give_what_each_gives_alone(
-    write, table, features, tmp_path, monkeypatch
+    write, table, features, tmp_path, monkeypatch, caplog
 ):
     path = write(table, tmp_path)
     together, found = pieces(path, features)
@@ -86,7 +87,10 @@ def test_partitions_together_give_what_each_gives_alone(
         assert ours.kept is None or ours.kept.tolist() == theirs.kept.tolist()
         assert ours.batch.equals(theirs.batch)
     assert any(piece.kept is None for piece in together)
-    assert found.dropped.tolist() == np.flatnonzero(table["strict"].is_null()).tolist()
+    left_out = np.flatnonzero(table["strict"].is_null())
+    assert found.dropped.tolist() == left_out.tolist()
+    assert f"{len(left_out)} of {ROWS} rows were left out" in caplog.text
+    assert f"the first is row {left_out[0]} (counted from 0)" in caplog.text
 
 
 def test_slices_of_a_row_group_are_read_in_one_go(table, features, tmp_path, monkeypatch):
