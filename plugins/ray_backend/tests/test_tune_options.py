@@ -83,7 +83,7 @@ hyperopt:
 def test_ludwigs_own_section_is_read_as_it_is():
     section = read_section(parse(LUDWIGS))
     plugins = Plugins()
-    assert check_candidates(section, plugins, "local")
+    assert check_candidates(section, plugins, "local", {"trainer": "local"})
     options = plugins.validate("executors", "ray", section.options.executor.model_extra)
     assert options.num_samples == 10
     assert options.scheduler.reduction_factor == 5
