@@ -661,6 +661,11 @@ def test_packed_lines_of_json_are_not_unpacked_to_be_looked_at(tmp_path, monkeyp
     assert sample(tmp_path / "data.json.gz", 9).to_pydict() == {"a": [1]}
 
 
+def _streams(pack):
+    """Packs each 20,000 bytes by themselves, as parallel packers do."""
+    return lambda text: b"".join(pack(text[at : at + 20_000]) for at in range(0, len(text), 20_000))
+
+
 def _words_of_lines(count):
     """Rows of which each second has a text of two lines."""
     return [{"n": row, "t": "two\nlines" if row % 2 else "one"} for row in range(count)]
@@ -673,6 +678,8 @@ def _words_of_lines(count):
         ("data.csv.gz", gzip.compress),
         ("data.csv.bz2", bz2.compress),
         ("data.csv.xz", lzma.compress),
+        ("data.csv.bz2", _streams(bz2.compress)),
+        ("data.csv.xz", _streams(lzma.compress)),
         ("data.jsonl", None),
         ("data.jsonl.gz", gzip.compress),
         ("data.json", None),
@@ -686,7 +693,7 @@ def test_about_how_many_rows_there_are_is_seen_without_reading_them(
 ):
     """A row may have several lines, and a packed file as many bytes as it has."""
     for module in ("head", "registry"):
-        monkeypatch.setattr(f"distcore_data.sources.{module}.HEAD_BYTES", 1 << 14)
+        monkeypatch.setattr(f"distcore_data.sources.{module}.HEAD_BYTES", 1 << 15)
     monkeypatch.setattr("distcore_data.sources.head.FILE_BYTES", 1 << 15)
     table, path = pa.Table.from_pylist(_words_of_lines(rows)), tmp_path / name
     if ".csv" in name:

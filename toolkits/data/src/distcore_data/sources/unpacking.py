@@ -64,11 +64,14 @@ def head_of(path: Path, most: int) -> bytes:
     if kind is None:
         with open(path, "rb") as plain:
             return plain.read(most)
+    head = b""
     try:
         with _unpacker(kind, path) as file:
-            return bytes(file.read(most))
+            while piece := file.read(most - len(head)):  # of several streams, one at a time
+                head += piece
     except DAMAGED:
         return b""
+    return head
 
 
 def lines_of_first(path: Path, most: int, place: Workplace) -> tuple[int, int]:
