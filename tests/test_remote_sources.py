@@ -213,6 +213,12 @@ def test_nobody_listens(scratch):
         ("s3://bucket/part-?.parquet", "s3://bucket/part-?.parquet"),
         ("az://container/a.csv?sv=1&sig=hush", "az://container/a.csv"),
         ("zip://a.csv::https://user:hush@host/a.zip?sig=hush", "zip://a.csv::https://host/a.zip"),
+        ("filecache::s3://key:hush@bucket/a.csv", "filecache::s3://bucket/a.csv"),
+        ("zip://a.csv::/data/a@b.zip", "zip://a.csv::/data/a@b.zip"),
+        ("https://user:hu::sh@host/a.csv", "https://host/a.csv"),
+        ("https://user:/hush@host/a.csv", "https://host/a.csv"),
+        ("http://user:hush@[::1]:8000/a.csv?sig=hush", "http://[::1]:8000/a.csv"),
+        ("http://[::1]:8000/a@b.csv", "http://[::1]:8000/a@b.csv"),
     ],
 )
 def test_what_is_shown_of_a_url(url, shown):

@@ -27,6 +27,9 @@ MOST_RATIO = 200
 """Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and
 zeros 1,000."""
 
+CHAINED = re.compile(r"::(?=(?:[\w.+-]+::)*[\w.+-]+://)")
+"""Before each further URL of `zip://a.csv::https://…`."""
+
 KEPT_FREE = 512 << 20
 """Bytes of the disk (of a small one a twentieth) that are left to others."""
 
@@ -63,19 +66,19 @@ def is_url(dataset: str) -> bool:
 def without_secrets(url: str) -> str:
     """The URL without user, password and query, for messages and names; also of each part of
     `zip://a.csv::https://…`."""
-    return "::".join(map(_bare, url.split("::")))
+    return "::".join(map(_bare, CHAINED.split(url)))
 
 
 def _bare(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
-    host, slash, tail = rest.partition("/")
-    port = host.partition(":")[2]
+    host = re.split("/|::", rest, maxsplit=1)[0]
+    _, colon, port = host.partition(":")
     if "@" in host:
-        rest = host.rpartition("@")[2] + slash + tail
-    elif port and not port.isdigit() and not host.startswith("arn:"):  # a password with a slash
-        rest = rest.rpartition("@")[2]
+        rest = rest[host.rindex("@") + 1 :]
+    elif colon and not port.isdigit() and not host.startswith("arn:"):
+        rest = rest.rpartition("@")[2]  # of a password with a slash, or with two colons
     # Elsewhere a ? may be of a pattern; `?sig=` is not.
     query = r"\?.*" if scheme.lower().startswith("http") else r"\?[\w-]+=.*"
     return f"{scheme}{mark}{re.sub(query, '', rest)}"
