@@ -692,8 +692,7 @@ def test_about_how_many_rows_there_are_is_seen_without_reading_them(
     tmp_path, monkeypatch, name, pack, rows
 ):
     """A row may have several lines, and a packed file as many bytes as it has."""
-    for module in ("head", "registry"):
-        monkeypatch.setattr(f"distcore_data.sources.{module}.HEAD_BYTES", 1 << 15)
+    monkeypatch.setattr("distcore_data.sources.registry.HEAD_BYTES", 1 << 15)
     monkeypatch.setattr("distcore_data.sources.head.FILE_BYTES", 1 << 15)
     table, path = pa.Table.from_pylist(_words_of_lines(rows)), tmp_path / name
     if ".csv" in name:

@@ -44,7 +44,7 @@ class Delimited(NamedTuple):
         from distcore_data.sources.head import text_rows
 
         looked = self.sample(given, given.head_bytes).num_rows
-        return text_rows(given.local, given.place, looked)
+        return text_rows(given.local, given.place, looked, given.head_bytes)
 
 
 class Json(NamedTuple):
@@ -87,7 +87,7 @@ class Json(NamedTuple):
         if self.may_be_document and is_document(json_text(*where)):
             return None
         looked = self.sample(given, given.head_bytes).num_rows
-        return text_rows(given.local, given.place, looked)
+        return text_rows(given.local, given.place, looked, given.head_bytes)
 
 
 class Parquet(NamedTuple):

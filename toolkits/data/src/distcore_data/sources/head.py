@@ -16,7 +16,6 @@ from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.formats import HEAD_BYTES
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import compression_of, head_of, lines_of_first, unpacked
@@ -150,14 +149,14 @@ def _one_by_one(columns: Mapping[str, Any], shown: str) -> pa.Table:
         return pa.table(found)
 
 
-def text_rows(path: Path, place: Workplace, looked: int) -> int:
+def text_rows(path: Path, place: Workplace, looked: int, limit: int) -> int:
     """About how many rows of text a file holds, by the lines in its first bytes.
 
     Args:
-        looked: Rows of its first HEAD_BYTES, unpacked.
+        looked: Rows of its first `limit` bytes, unpacked.
     """
-    head = head_of(path, HEAD_BYTES + 1)
-    if len(head) <= HEAD_BYTES:
+    head = head_of(path, limit + 1)
+    if len(head) <= limit:
         return looked
     lines, size = lines_of_first(path, FILE_BYTES, place)
     a_line = looked / max(1, head.count(b"\n"))  # a row may have several, and a line no row
