@@ -81,14 +81,23 @@ def a_pipe(name):
     return change
 
 
+def lists(name, said):
+    """Has the receipt say something of another file; it is sealed anew, and right."""
+
+    def change(folder):
+        path = folder / "receipt.json"
+        receipt = unsealed(path.read_bytes())
+        receipt["files"][name] = said
+        path.write_bytes(sealed(receipt))
+
+    return change
+
+
 def a_name_outside(folder):
-    """Sealed anew, and right: so that what lies elsewhere would be read."""
-    path = folder / "receipt.json"
-    receipt = unsealed(path.read_bytes())
+    """So that what lies elsewhere would be read."""
     (folder.parent / "elsewhere").write_bytes(b"x")
     found = digest_file(folder.parent / "elsewhere")
-    receipt["files"]["../elsewhere"] = {"bytes": found.bytes, "sha256": found.sha256}
-    path.write_bytes(sealed(receipt))
+    lists("../elsewhere", {"bytes": found.bytes, "sha256": found.sha256})(folder)
 
 
 def missing(name):
@@ -176,6 +185,14 @@ FILES = {
     "a name that leads elsewhere": (
         a_name_outside,
         "receipt.json names a file outside of its folder, '../elsewhere'",
+    ),
+    "a name that no file can have": (
+        lists("a\0b", {}),
+        "receipt.json names a file 'a\\x00b' (embedded null byte)",
+    ),
+    "a number in the place of a digest": (
+        lists("summary.json", 3),
+        "summary.json was changed after it was written",
     ),
 }
 """What is done to a file of the results, and what must be said."""

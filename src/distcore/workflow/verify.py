@@ -184,10 +184,10 @@ def flaws_of(folder: Path) -> Iterator[str]:
         yield f"{folder / RECEIPT} was changed after it was written ({error})."
         return
     for name, written in files.items():
-        if not (folder / name).resolve().is_relative_to(folder.resolve()):
-            yield f"{folder / RECEIPT} names a file outside of its folder, {name!r}."
-            continue
         try:
+            if not (folder / name).resolve().is_relative_to(folder.resolve()):
+                yield f"{folder / RECEIPT} names a file outside of its folder, {name!r}."
+                continue
             mode = os.stat(folder / name).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 yield f"{folder / name} is a pipe or a device."
@@ -199,7 +199,10 @@ def flaws_of(folder: Path) -> Iterator[str]:
         except OSError as error:
             yield f"{folder / name} cannot be read ({error.strerror})."
             continue
-        if (found.bytes, found.sha256) != (written["bytes"], written["sha256"]):
+        except ValueError as error:  # a name that no file can have
+            yield f"{folder / RECEIPT} names a file {name!r} ({error})."
+            continue
+        if written != {"bytes": found.bytes, "sha256": found.sha256}:
             yield (
                 f"{folder / name} was changed after it was written: its sha256 is not the one in "
                 f"{RECEIPT}."
