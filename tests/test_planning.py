@@ -439,3 +439,19 @@ def test_a_parquet_file_is_known_by_its_ending_in_capitals_too(folder):
     )
     assert small is not None
     assert capitals == small
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ({"class": "torch.nn:Linaer"}, "model.class: torch.nn has no Linaer"),
+        ({"class": "torch.nn:ReLU", "options": {"width": 3}}, "model.options: .* 'width'"),
+    ],
+)
+def test_a_network_that_is_not_there_is_told_before_any_data_are_read(folder, model, told):
+    asked = config(folder, model={"type": "module", **model})
+    del asked["combiner"]
+    for function in (distcore.plan, distcore.train):
+        with pytest.raises(ConfigError, match=told):
+            function(asked, str(folder / "data.csv"))
+    assert not (folder / "cache").exists()

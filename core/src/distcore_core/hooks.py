@@ -212,8 +212,8 @@ def distcore_detect() -> contracts.Detection | None:
 
 @hookspec
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Look whether `name` can work here. Called for the processor, the loader and the trainer of
-    a run, before any work; must be quick.
+    """Look whether `name` can work here. Called for the processor, the loader, the trainer and the
+    model of a run, before any work; must be quick.
 
     Args:
         kind, name: The group and the name, one that this plugin offers.

@@ -38,6 +38,7 @@ def plan(
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
         try:
             check_gpus(gpus, session.backend)
+            session.check_model()
             return _described(session, data, scale)
         except ConfigError as error:
             raise located(error, session.config) from error

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from distcore.workflow import profile
 from distcore.workflow.launched import is_other_rank
 from distcore.workflow.progress_view import ProgressView
-from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
+from distcore_core.contracts import (
+    BACKEND,
+    LOADER,
+    MODEL,
+    PROCESSOR,
+    TRAINER,
+    Backend,
+    PluginRef,
+    Role,
+)
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.index import DEFAULTS
@@ -81,6 +90,16 @@ class Session:
         )
         for reference in map(self.reference, roles):
             self.plugins.check(reference.kind, reference.name, reference.options)
+        if self.command != "preprocess":
+            self.check_model()
+
+    def check_model(self) -> None:
+        """As `check`, of the model. One that is searched may get options that it needs by and
+        by."""
+        model = self.config.model
+        if self.command == "hyperopt" or (self.command == "plan" and self.config.hyperopt):
+            return
+        self.plugins.check(MODEL.kind, model.type, model.options)
 
     def reference(self, role: Role[Any]) -> PluginRef:
         """The processor, loader or trainer that the config names, else the backend's default."""

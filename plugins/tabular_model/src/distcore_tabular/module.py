@@ -61,29 +61,31 @@ class ModuleModel(ModelBase):
             "--trust."
         )
 
-    def build(self, features: FeatureSet) -> nn.Module:
-        """The user's module, its output checked and named. Raises ConfigError if class or
-        options are wrong."""
+    def check(self) -> type[nn.Module]:
+        """The class, which is not made: for before any work. Raises ConfigError if there is none
+        of this name, or it does not take the options."""
         kind = resolve(self.options.class_)
+        signature = inspect.signature(kind)
         arguments = dict(self.options.options)
-        parameters = inspect.signature(kind).parameters
-        if "features" in parameters and "features" not in arguments:
-            arguments["features"] = features
+        if "features" in signature.parameters:
+            arguments.setdefault("features", None)
         try:
-            inspect.signature(kind).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError as error:
-            names = [name for name in parameters if name != "features"]
+            names = [name for name in signature.parameters if name != "features"]
             takes = f"it takes {', '.join(names)}" if names else "it takes none"
             message = f"{self.options.class_} cannot be called with these options: {error}; {takes}"
             raise ConfigError([ConfigIssue(0, "model.options", message)]) from error
-        try:
-            net = kind(**arguments)
-        except Exception as error:  # the user's code may raise anything; it is chained
-            message = (
-                f"making {self.options.class_} failed: {type(error).__name__}: {error}; correct "
-                "its __init__"
-            )
-            raise ConfigError([ConfigIssue(0, "model", message)]) from error
+        return kind
+
+    def build(self, features: FeatureSet) -> nn.Module:
+        """The user's module, its output checked and named. Raises ConfigError if class or
+        options are wrong."""
+        kind = self.check()
+        arguments = dict(self.options.options)
+        if "features" in inspect.signature(kind).parameters and "features" not in arguments:
+            arguments["features"] = features
+        net = _made(self.options.class_, kind, arguments)
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 
@@ -202,8 +204,8 @@ def describe(
 
     An instance is made again in each worker and when the model is loaded, so its class must need no
     arguments, or it keeps them as `options`. Raises UserError if the class could not be found
-    again: one made inside a function, or, if the model is to be saved, one of a script or
-        notebook."""
+    again (one made inside a function, or, if the model is to be saved, one of a script or
+    notebook), or if what is made is another network than the instance."""
     kind = model if isinstance(model, type) else type(model)
     path = f"{kind.__module__}:{kind.__qualname__}"
     if "<" in kind.__qualname__:
@@ -273,6 +275,14 @@ def _found_at(class_path: str, kind: type) -> bool:
         return resolve(class_path) is kind
     except ConfigError:
         return False
+
+
+def _made(path: str, kind: type[nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
+    try:
+        return kind(**arguments)
+    except Exception as error:  # the user's code may raise anything; it is chained
+        message = f"making {path} failed: {type(error).__name__}: {error}; correct its __init__"
+        raise ConfigError([ConfigIssue(0, "model", message)]) from error
 
 
 def _modules_in(found: Any) -> list[str]:

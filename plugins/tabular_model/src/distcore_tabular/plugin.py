@@ -53,6 +53,14 @@ def distcore_options_model(
 
 
 @hookimpl
+def distcore_check(kind: str, name: str, options: Any) -> None:
+    if (kind, name) == ("models", "module"):
+        from distcore_tabular.module import ModuleModel
+
+        ModuleModel(options).check()
+
+
+@hookimpl
 def distcore_describe_model(model: Any, saved: bool) -> Any:
     from torch import nn
 
