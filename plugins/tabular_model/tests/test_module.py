@@ -48,6 +48,11 @@ class Kept(nn.Linear):
         super().__init__(size, 1)
         self.options = {"size": size}
 
+class Plain(nn.Module):
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.drop, self.one, self.two = nn.Dropout(p), nn.Linear(2, 2), nn.Linear(2, 2)
+
 class Outer:
     class Net(nn.Module):
         pass
@@ -164,7 +169,11 @@ def test_checking_shapes_draws_no_random_number(nets):
             "model.options: .*unexpected keyword argument 'depth'; it takes width",
         ),
         ("{}:Broken", {}, "making .*:Broken failed: RuntimeError: no such luck"),
-        ("{}:Wyde", {}, "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Wide"),
+        (
+            "{}:Wyde",
+            {},
+            "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Plain, Wide",
+        ),
         ("{}:function", {}, "model.class: .* is no subclass of torch.nn.Module"),
         ("{}.Wide", {}, "model.class: must be package.module:Class"),
         (
@@ -208,6 +217,31 @@ def test_a_class_or_an_instance_is_described_by_name(nets):
 def test_an_instance_that_cannot_be_made_again_is_refused():
     with pytest.raises(UserError, match="cannot be made again without in_features, out_features"):
         describe(nn.Linear(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda net: setattr(net.drop, "p", 0.5), r"drop\.p is 0\.5 here, and 0\.0 there"),
+        (lambda net: net.one.requires_grad_(False), r"one\.weight\.requires_grad is False here"),
+        (lambda net: net.double(), r"one\.weight\.dtype is torch\.float64 here"),
+        (lambda net: setattr(net, "two", nn.Identity()), "class of two is Identity here"),
+        (
+            lambda net: setattr(net.two, "weight", net.one.weight),
+            r"tensor of two\.weight is that of one\.weight here, and that of two\.weight there",
+        ),
+    ],
+)
+def test_an_instance_that_is_no_longer_what_its_class_makes_is_refused(nets, change, told):
+    net = resolve(f"{nets}:Plain")()
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        net.one.weight.zero_()
+    assert describe(net.eval())[1].keys() == net.state_dict().keys()
+    change(net)
+    with pytest.raises(UserError, match=told):
+        describe(net)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_local_classes_are_refused_and_those_of_scripts_unless_nothing_is_saved(monkeypatch):

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from distcore_tabular.options_network import ModuleOptions
 
 
+PLAIN = (bool, int, float, str, type(None))
+"""Values of settings, such as the probability of a dropout."""
+
+
 class ModuleModel(ModelBase):
     """The model `module`. options: class, options."""
 
@@ -240,6 +244,9 @@ def describe(
             "it as `options` (a dict), or give the class and its options: {'type': 'module', "
             "'class': …, 'options': {…}}."
         )
+    if "features" in options or "features" not in inspect.signature(kind).parameters:
+        with torch.random.fork_rng(devices=[]):
+            _check_same(path, model, _made(path, kind, options))
     return {"type": "module", "class": path, "options": options}, model.state_dict()
 
 
@@ -283,6 +290,42 @@ def _made(path: str, kind: type[nn.Module], arguments: Mapping[str, Any]) -> nn.
     except Exception as error:  # the user's code may raise anything; it is chained
         message = f"making {path} failed: {type(error).__name__}: {error}; correct its __init__"
         raise ConfigError([ConfigIssue(0, "model", message)]) from error
+
+
+def _check_same(path: str, given: nn.Module, made: nn.Module) -> None:
+    """Raise UserError if the network that is made of the class differs from the instance in more
+    than its weights."""
+    ours, theirs = _facts(given), _facts(made)
+    for what in {**ours, **theirs}:
+        if ours.get(what) != theirs.get(what):
+            raise UserError(
+                f"A {path} is made anew wherever it is trained or loaded, and a new one would be "
+                f"another network than this: {what} is {ours.get(what, 'not there')} here, and "
+                f"{theirs.get(what, 'not there')} there. Let its __init__ do what was done to it, "
+                "and keep the arguments in it as `options` (a dict), or give the class and its "
+                "options: {'type': 'module', 'class': …, 'options': {…}}."
+            )
+
+
+def _facts(net: nn.Module) -> dict[str, str]:
+    """What weights do not tell of a network: classes and plain settings of its parts, which
+    parameters are trained, and which are one and the same."""
+    facts, names = {}, dict[int, str]()
+    for name, part in net.named_modules(remove_duplicate=False):
+        # Not the class itself: torch makes a new one for each layer with a parametrization.
+        facts[f"the class of {name or 'it'}"] = type(part).__qualname__
+        for attribute, value in vars(part).items():
+            values = value if isinstance(value, tuple) else (value,)
+            hidden = attribute.startswith("_") or attribute == "training"
+            if not hidden and all(isinstance(each, PLAIN) for each in values):
+                facts[f"{name}.{attribute}".lstrip(".")] = repr(value)
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        facts[f"{name}.requires_grad"] = str(parameter.requires_grad)
+        facts[f"{name}.dtype"] = str(parameter.dtype)
+        if not nn.parameter.is_lazy(parameter):
+            facts[f"{name}.shape"] = str(tuple(parameter.shape))
+        facts[f"the tensor of {name}"] = f"that of {names.setdefault(id(parameter), name)}"
+    return facts
 
 
 def _modules_in(found: Any) -> list[str]:
