@@ -289,8 +289,24 @@ def parted(batch, rank, parts):
     return Batch(own.packed, own.layout, part_rows=rows)
 
 
+class Centred(TinyNet):
+    """Its forward pass lays another tensor in the place of its buffer."""
+
+    def __init__(self):
+        super().__init__(dropout=0.0)
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, batch):
+        found = super().forward(batch)
+        logits = torch.stack([found["y"], found["z"]], 1)
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * logits.mean(0).detach()
+        return {name: logits[:, at] - self.mean[at] for at, name in enumerate(found)}
+
+
 CASES = {
     "dropout and norm": {},
+    "a buffer that is replaced": {"module": Centred},
     "accumulated": {"micro_rows": 5, "module": unnormed},
     "clipped": {"gradient_clipping": {"clipglobalnorm": 0.1}},
     "penalty": {"regularization_lambda": 0.1, "regularization_type": "l1_l2"},
@@ -329,6 +345,16 @@ def test_one_rank_that_wants_to_stop_stops_all_of_them(sliced):
 def test_a_step_is_counted_once_by_batch_norm_whatever_the_parts():
     (_, (counted,)), _ = run(3)
     assert counted == STEPS
+
+
+def test_a_buffer_of_another_shape_is_told():
+    class Grown(Centred):
+        def forward(self, batch):
+            self.mean = torch.zeros(3)
+            return TinyNet.forward(self, batch)
+
+    with pytest.raises(UserError, match=r"gave its buffer mean the shape \(3,\) instead of \(2,\)"):
+        run(1, module=Grown)
 
 
 def test_another_number_of_parts_is_another_run():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distcore_core.contracts import Batch, FeatureSet
+from distcore_core.errors import UserError
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
@@ -48,6 +49,13 @@ class Losses:
         self.autocast = autocast_of(options, device)
         scaled = options.precision == "fp16"
         self.scaler = torch.amp.GradScaler(device.type, enabled=True) if scaled else None
+        self._name = type(module).__qualname__
+        self._buffers = [
+            (part._buffers, name, buffer, f"{prefix}.{name}".lstrip("."))
+            for prefix, part in module.named_modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
         self._forward: Any = torch.compile(module) if options.compile else module
         self._outputs: list[tuple[str, Any, Any, float]] = [
             (each.name, each.network().loss, features.metadata[each.name], each.loss_weight)
@@ -74,4 +82,26 @@ class Losses:
         """Gradients of `total`; returns it."""
         total = self.total(sums, scale)
         (total if self.scaler is None else self.scaler.scale(total)).backward()
+        self.put_buffers_back()
         return total.detach()
+
+    @torch.no_grad()
+    def put_buffers_back(self) -> None:
+        """Where a forward pass has laid another tensor in a buffer's place (`self.mean = …`), take
+        its values into the buffer, which is the one that ranks agree on.
+
+        Raises:
+            UserError: It has another shape.
+        """
+        for places, name, buffer, path in self._buffers:
+            found = places.get(name)
+            if found is buffer:
+                continue
+            if found is None or found.shape != buffer.shape:
+                shape = None if found is None else tuple(found.shape)
+                raise UserError(
+                    f"forward of {self._name} gave its buffer {path} the shape {shape} instead of "
+                    f"{tuple(buffer.shape)}. Register it with the shape that it is to keep."
+                )
+            buffer.copy_(found)
+            places[name] = buffer

@@ -180,6 +180,7 @@ class PartGradients:
         except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
             # If it is a fault of the network, its parts have told it.
             log.debug("Exact training goes part by part: %s.", error)
+        self._losses.put_buffers_back()
         for group in self._groups:
             group.restore()
         for group, slots in zip(self._groups, laid, strict=True):
