@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distcore_core.contracts import JSON, MODEL, FeatureSet
-from distcore_core.errors import ArtifactError
+from distcore_core.errors import ArtifactError, UserError
 from distcore_data.artifact import find_model, model_here, read_manifest
 from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, in_words, not_finite
-from distcore_torch.training.tensorfile import read_tensors
+from distcore_torch.training.tensorfile import DTYPES, read_tensors
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Batch, ResultsStore
@@ -30,12 +30,42 @@ def build_module(
 ) -> torch.nn.Module:
     """The module of the config's model with its initial weights, which depend on the seed alone.
 
-    reference: {"type", "options"}. torch's own random state is left as it was."""
+    reference: {"type", "options"}. torch's own random state is left as it was. Raises UserError if
+    it cannot be trained and saved."""
     model = plugins.make(MODEL, reference["type"], reference["options"])
     with initial_weights():
         torch.default_generator.manual_seed(seed)
         module: torch.nn.Module = model.build(features)
+    _check(module)
     return module
+
+
+def _check(module: torch.nn.Module) -> None:
+    """Raise UserError for a network that has nothing to train, or what no file of weights can
+    hold."""
+    name = type(module).__qualname__
+    for path, each in module.state_dict().items():
+        if not isinstance(each, torch.Tensor):
+            raise UserError(
+                f"{name} keeps {path} (a {type(each).__name__}) in its state, and weights "
+                "are saved as tensors alone. Register it as a buffer, or let get_extra_state "
+                "return a tensor."
+            )
+        if torch.nn.parameter.is_lazy(each):
+            raise UserError(
+                f"{name} has no shape for {path} before its first batch (a lazy layer), and "
+                "weights are needed before that. Say the shape: nn.Linear for nn.LazyLinear."
+            )
+        if each.dtype not in DTYPES:
+            raise UserError(
+                f"{name} has {path} as {each.dtype}, which cannot be saved. Keep it as real "
+                "numbers (torch.view_as_real), and make others of it in forward."
+            )
+    if not any(each.requires_grad for each in module.parameters()):
+        raise UserError(
+            f"{name} has nothing to train: it has no parameter whose requires_grad is True. Leave "
+            "some unfrozen, or add a layer."
+        )
 
 
 def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
