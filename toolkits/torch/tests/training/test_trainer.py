@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError
+from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError, UserError
 from distcore_core.progress import Progress
 from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import (
@@ -702,3 +702,23 @@ def test_a_bucket_that_does_not_answer_does_not_hide_what_stopped_a_run():
     job = SimpleNamespace(directory=None, mirror=SimpleNamespace(folders=refuse), home="s3://b/run")
     said = last_checkpoint(job)
     assert said == "Which checkpoint is the last cannot be told: The bucket does not answer."
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_weights_that_are_frozen_or_unfrozen_on_the_way_are_told(begins):
+    module = TinyNet()
+    module.first.requires_grad_(begins)
+    stepper = Stepper(
+        module,
+        TinyFeatures(),
+        TrainerOptions(),
+        SingleProcess(),
+        learning_rate=0.1,
+        micro_rows=99,
+        seed=0,
+    )
+    stepper.check_parameters()
+    module.first.requires_grad_(not begins)
+    told = "frozen" if begins else "unfrozen"
+    with pytest.raises(UserError, match=rf"first\.weight was {told} during training"):
+        stepper.check_parameters()

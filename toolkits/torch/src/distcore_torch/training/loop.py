@@ -241,6 +241,7 @@ class TrainLoop:
         """Evaluate, remember the best, save a checkpoint; True: training is over."""
         state, work = self.state, self.work
         self.sentinel.look(state.step)
+        self.stepper.check_parameters()
         self._check_finite()
         state.round_step = state.step
         epoch = state.step / work.plan.steps_per_epoch

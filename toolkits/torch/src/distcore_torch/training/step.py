@@ -147,6 +147,19 @@ class Stepper:
 
         return Replay(compute, gradients.seed, self.optimizer)
 
+    def check_parameters(self) -> None:
+        """Raise UserError if others are to be trained by now than when training began: optimizer
+        and ranks do not know of it."""
+        known = {id(each) for each in self.parameters}
+        for name, each in self.module.named_parameters():
+            if each.requires_grad != (id(each) in known):
+                raise UserError(
+                    f"{name} was {'un' * each.requires_grad}frozen during training, which does not "
+                    "reach the optimizer: requires_grad counts as it is when training begins. "
+                    "Leave it True, and let a callback set grad to None after compute() in "
+                    "around_gradients for as long as the weights are to stay (docs/plugins.md)."
+                )
+
     def forget_gradients(self) -> None:
         """Before another backward pass."""
         # The backward pass then hands its own tensors over instead of adding to ours.
