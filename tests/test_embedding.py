@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -112,3 +114,25 @@ def test_what_the_program_has_frozen_stays_frozen(tmp_path: Path) -> None:
         gc.unfreeze()
     distcore.train(config, data.table(100), output_directory=tmp_path, view="none")
     assert not gc.get_freeze_count()
+
+
+BARE = """
+import distcore
+from distcore_testing import data
+
+config = data.config("cache")
+config["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
+distcore.train(config, data.table(), output_directory="results")
+"""
+
+
+def test_a_program_that_its_own_workers_would_run_again_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(BARE)
+    command = [sys.executable, "bare.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "A worker reads the program that started it again" in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "rank 0" in last
+    assert 'under `if __name__ == "__main__":`' in last
+    assert not list(tmp_path.glob("results/*"))
+    assert "started again (" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -131,6 +132,7 @@ def open_session(
     config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
     view: how to draw progress ("auto", "bars", "lines", "none"). own: extensions that the command
     itself brings; those that are not installed are left out."""
+    _refuse_to_begin_again()
     patient_threads()
     with limited_gpus(gpus):
         session = resolved_session(command, config, backend=backend, random_seed=random_seed)
@@ -138,6 +140,17 @@ def open_session(
             log.info("%s: %s", session.config.source, note)
         with _opened(session, gpus, view, own):
             yield session
+
+
+def _refuse_to_begin_again() -> None:
+    """Raise UserError in a worker that is about to begin and reads the user's program for that,
+    as Python has every process do that another one starts: it would train once more."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is not None and getattr(module.current_process(), "_inheriting", False):
+        raise UserError(
+            "A worker reads the program that started it again, and that calls distcore once more. "
+            'Put what the program does under `if __name__ == "__main__":`.'
+        )
 
 
 @contextmanager

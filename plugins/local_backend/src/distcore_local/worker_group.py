@@ -103,6 +103,13 @@ def _give_up(loss: Loss, restarts: int) -> NoReturn:
     raise error from loss.cause
 
 
+def _unready(text: str) -> TrainingError:
+    return TrainingError(
+        f"Training stopped: {text}, outside of it; its error stands above. Each worker reads the "
+        'program that started it: put what that does under `if __name__ == "__main__":`.'
+    )
+
+
 class Attempt:
     """The ranks of one attempt, from their start to their end. folder: theirs alone, for as long
     as they live."""
@@ -227,9 +234,9 @@ class Attempt:
             if process.exitcode is not None and rank not in self.told:
                 self._hear()  # its last word may have come between the two looks
                 if rank not in self.told:
-                    return Loss(
-                        f"rank {rank} (process {process.pid}) {how_it_ended(process.exitcode)}"
-                    )
+                    text = f"rank {rank} (process {process.pid}) {how_it_ended(process.exitcode)}"
+                    # Python's own, for an error outside of `main`: another attempt meets it again.
+                    return Loss(text, _unready(text) if process.exitcode == 1 else None)
         raised = {rank: told for rank, told in self.told.items() if told.kind == "raised"}
         if not raised:
             return None
