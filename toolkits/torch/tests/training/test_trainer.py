@@ -722,3 +722,17 @@ def test_weights_that_are_frozen_or_unfrozen_on_the_way_are_told(begins):
     told = "frozen" if begins else "unfrozen"
     with pytest.raises(UserError, match=rf"first\.weight was {told} during training"):
         stepper.check_parameters()
+
+
+def test_a_buffer_that_training_changes_and_nothing_keeps_is_told_once(caplog):
+    loop = tiny_loop(TinyRun({"epochs": 2}, norm=True), SingleProcess())[0]
+    loop.work.module.norm.register_buffer("idle", torch.zeros(1), persistent=False)
+    with caplog.at_level(logging.WARNING, "distcore"):
+        loop.run()
+    assert "persistent=False" not in caplog.text
+    loop = tiny_loop(TinyRun({"epochs": 2}, norm=True), SingleProcess())[0]
+    norm = loop.work.module.norm
+    norm.register_buffer("running_mean", norm.running_mean, persistent=False)
+    with caplog.at_level(logging.WARNING, "distcore"):
+        loop.run()
+    assert caplog.text.count("Training changes the buffer norm.running_mean of TinyNet") == 1

@@ -138,6 +138,7 @@ class TrainLoop:
         self.state = TrainState()
         self.best_weights: Weights = {}
         self.stopped = ""
+        self._unsaved: Weights = {}
         self._stragglers = Stragglers()
         self._first = strategy.rank.index == 0
         kept = self._first and work.ledger is not None and options.ledger_steps
@@ -169,6 +170,7 @@ class TrainLoop:
         self.progress.begin("train", plan.total_steps, "steps", rows)
         self.progress.done = self.progress.first = state.step
         self.work.module.train()
+        self._unsaved = unsaved_buffers(self.work.module) if self._first else {}
         if self.work.validation is not None or self.work.train_in_order is not None:
             import_metrics(self.work.features)
         with (
@@ -242,6 +244,7 @@ class TrainLoop:
         state, work = self.state, self.work
         self.sentinel.look(state.step)
         self.stepper.check_parameters()
+        self._tell_unsaved()
         self._check_finite()
         state.round_step = state.step
         epoch = state.step / work.plan.steps_per_epoch
@@ -333,6 +336,24 @@ class TrainLoop:
         """Raise Diverged, in every rank, where the weights or the optimizer's state of one are
         not finite."""
         self.watch.check(self._since(), self.state.step, self.stepper.sums.sum(0).tolist())
+
+    def _tell_unsaved(self) -> None:
+        """Warn once of buffers that training changes and no file keeps."""
+        now = unsaved_buffers(self.work.module) if self._unsaved else {}
+        changed = [
+            name
+            for name, each in self._unsaved.items()
+            if name in now and not torch.equal(each, now[name])
+        ]
+        if changed:
+            log.warning(
+                "Training changes the buffer %s of %s, which is registered with persistent=False: "
+                "neither the model nor a checkpoint has it, so predictions begin with what "
+                "__init__ gives it. Register it without.",
+                changed[0],
+                type(self.work.module).__qualname__,
+            )
+            self._unsaved = {}
 
     def _since(self) -> int:
         """The step of the last round, or of the one before where this is the step of one."""
@@ -435,3 +456,9 @@ class TrainLoop:
                 return error
             return CheckpointError(str(error).replace(str(directory.parent), self.work.mirror.url))
         return found.path, found.step, found.tensors, found.state
+
+
+def unsaved_buffers(module: torch.nn.Module) -> Weights:
+    """Copies of the buffers that are not in the module's state."""
+    saved = module.state_dict()
+    return {name: each.clone() for name, each in module.named_buffers() if name not in saved}
