@@ -209,6 +209,7 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
         (["--config_str", "{}"], r"input_features"),
         (["--model_load_path", "nowhere"], r"nowhere: there is no such folder"),
+        (["--model_load_path", __file__], r"test_bad_input\.py .* only \.safetensors are read"),
         (["--model_resume_path", "nowhere"], r"nowhere holds no run to go on with"),
         (["--data_format", "xls"], r"xls"),
     ],

@@ -15,7 +15,11 @@ def train(parser: argparse.ArgumentParser) -> None:
     flags.output(parser)
     group = parser.add_argument_group("model")
     flags.flag(
-        group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model"
+        group,
+        "model_load_path",
+        "-mlp",
+        metavar="DIR",
+        help="start from the weights of this model, or of a .safetensors file",
     )
     flags.flag(
         group,

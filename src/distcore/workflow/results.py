@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore_core.contracts import JSON, ResultsStore
-from distcore_core.errors import TrainingError, UserError
+from distcore_core.errors import ArtifactError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
@@ -219,6 +219,12 @@ def check_weights(place: Path | ResultsStore) -> None:
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
         return
+    if isinstance(place, Path) and place.is_file():
+        raise ArtifactError(
+            f"{place} (--model_load_path) is a file, and of files only .safetensors are read, "
+            "which run no code. Write one of it, by the names of the network's state_dict: "
+            "safetensors.torch.save_file(torch.load(…), …). Or give a model's folder."
+        )
     with model_here(place) as path:
         read_manifest(find_model(path))
 
