@@ -5,6 +5,7 @@ import datetime
 import random
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -405,6 +406,45 @@ def test_a_network_is_sized_by_all_rows_and_not_by_those_looked_at() -> None:
     assert "for about 1,400,000 rows to train on" in text
     assert config == load_config(suggest({"dataset": table}, "target", rows=2_000_000))
     assert "from the first 200 rows." in suggest(table, "target", rows=200)
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (300_000, "# label is left out: nearly every row has its own value"),
+        (20_000, "# label is left out: a value of it is in about "),
+        (2_000, "- {name: label, type: category}  # "),
+    ],
+)
+def test_labels_are_counted_as_in_all_rows_and_not_in_those_looked_at(
+    values: int, line: str
+) -> None:
+    """Of a value that 50 of 100,000 rows have a look at 1,000 finds none or one."""
+    drawn = np.random.default_rng(5).choice(values, 1000, replace=values < 100_000)
+    table = pa.table({"label": [f"v{each}" for each in drawn], "target": ["a", "b"] * 500})
+    other = table.append_column("other", pa.array(["x", "y"] * 500))
+    text = suggest(other, "target", rows=100_000)
+    assert line in text
+    assert "most_common" not in text
+
+
+def test_classes_that_are_rare_in_a_look_may_have_enough_rows() -> None:
+    target = ["a"] * 500 + ["b"] * 496 + ["c"] * 4
+    table = pa.table({"height": [each / 7 for each in range(1000)], "target": target})
+    said = "1 of them in fewer than 10 rows, too few to learn from"
+    assert said in suggest(table, "target")
+    assert said in suggest(table, "target", rows=2000)
+    assert "too few to learn from" not in suggest(table, "target", rows=3000)
+
+
+def test_columns_that_tell_a_target_are_looked_for_in_all_that_is_at_hand(monkeypatch) -> None:
+    """Of a table that is sorted by its target the first rows have one class."""
+    monkeypatch.setattr("distcore.config.giveaway.ROWS", 400)
+    target = ["a"] * 500 + ["b"] * 500
+    table = pa.table({"told": ["x"] * 500 + ["y"] * 500, "target": target})
+    assert "it tells target by itself" in suggest(table, "target")
+    uneven = pa.table({"height": range(0, 2000, 2), "target": ["a"] * 950 + ["b"] * 50})
+    assert "the rarer in 5 % of the rows" in suggest(uneven, "target")
 
 
 @pytest.mark.parametrize(

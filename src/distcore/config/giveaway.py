@@ -27,7 +27,7 @@ LEAST = 20
 say nothing."""
 
 ROWS = 10_000
-"""That are looked at."""
+"""That are looked at for columns that tell the target."""
 
 UNEVEN = 0.1
 """Below this share of the rows a class of two is rare."""
@@ -37,11 +37,14 @@ SKEWED = 3.0
 
 
 def remarked(
-    inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table
+    inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table, share: float = 1.0
 ) -> tuple[list[Guess], list[Guess]]:
-    """The same, with a remark where a column gives a target away, or a target is uneven."""
-    table = table.slice(0, ROWS)
+    """The same, with a remark where a column gives a target away, or a target is uneven. share: of
+    all rows that the table has."""
     targets = list(outputs)
+    remarks = [(each, _of_target(each, table[each.name], share)) for each in targets]
+    if table.num_rows > ROWS:  # from all of it: tables are sorted, by the target, too
+        table = table.take(np.arange(ROWS) * table.num_rows // ROWS)
     wanted = [_Wanted(each, table[each.name]) for each in targets]
     found = []
     for each in inputs:
@@ -52,12 +55,12 @@ def remarked(
         said = printable(told)  # no line of the config's own, whatever the column is called
         remark = f"it tells {said} by itself; leave it out unless it is known when you predict"
         found.append(_with(each, remark))
-    remarks = [(each, _of_target(each, table[each.name])) for each in targets]
     return found, [_with(each, remark) if remark else each for each, remark in remarks]
 
 
-def _of_target(guess: Guess, column: pa.ChunkedArray) -> str:
-    """What is said of a target whose values are very unequal; "" of others."""
+def _of_target(guess: Guess, column: pa.ChunkedArray, share: float) -> str:
+    """What is said of a target whose values are very unequal; "" of others. share: of all rows that
+    the column has."""
     if guess.type == "number":
         if not _is_skewed(column):
             return ""
@@ -72,7 +75,7 @@ def _of_target(guess: Guess, column: pa.ChunkedArray) -> str:
             f"the rarer in {100 * rare:.2g} % of the rows: accuracy says little, and the report "
             "has other thresholds than 0.5"
         )
-    few = int((rows < RARE).sum())
+    few = int((rows < RARE * share).sum())
     if len(rows) > 2 and few:
         return f"{few} of them in fewer than {RARE} rows, too few to learn from"
     return ""

@@ -79,9 +79,15 @@ class Guess:
     nulls: tuple[str, ...] = ()
 
 
-def guess(name: str, column: pa.ChunkedArray, target: bool = False, decimal: str = ".") -> Guess:
+def guess(
+    name: str,
+    column: pa.ChunkedArray,
+    target: bool = False,
+    decimal: str = ".",
+    share: float = 1.0,
+) -> Guess:
     """What a column seems to be; a target is never taken for an identifier, nor for a set or a
-    text. decimal: of numbers that are texts."""
+    text. decimal: of numbers that are texts. share: of the dataset's rows that the column has."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     present = column.drop_null()
@@ -109,7 +115,8 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False, decimal: str
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         commas = decimal == "," and pa.types.is_floating(kind)
         return _of_numbers(name, present, distinct, target, commas)
-    return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target, decimal)
+    texts, distinct = present.cast(pa.string()), distinct.cast(pa.string())
+    return _of_texts(name, texts, distinct, target, decimal, share)
 
 
 def is_of_numbers(column: pa.ChunkedArray, decimal: str) -> bool:
@@ -162,7 +169,12 @@ def _of_numbers(
 
 
 def _of_texts(
-    name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool, decimal: str
+    name: str,
+    present: pa.ChunkedArray,
+    distinct: pa.Array,
+    target: bool,
+    decimal: str,
+    share: float,
 ) -> Guess:
     values, rows = len(distinct), len(present)
     lower = {str(text).strip().lower() for text in distinct.slice(0, 3).to_pylist()}
@@ -193,7 +205,7 @@ def _of_texts(
     if words >= 2 and values > rows // 2:
         why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
         return Guess(name, "set", why)
-    return _of_labels(name, present, values, rows)
+    return _of_labels(name, present, values, share)
 
 
 def _of_written_numbers(
@@ -248,14 +260,26 @@ def _of_times(name: str) -> Guess:
     return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
 
 
-def _of_labels(name: str, present: pa.ChunkedArray, values: int, rows: int) -> Guess:
-    """A category, of those values that enough rows have to learn from; or nothing."""
+def _of_labels(name: str, present: pa.ChunkedArray, values: int, share: float) -> Guess:
+    """A category, of those values that enough rows have to learn from; or nothing.
+
+    share: of all rows that the column has. Of a part few rows have a value that was there before,
+    in proportion to it, and how often each is in all rows nobody knows."""
+    rows = len(present)
     if values <= FEW or rows >= RARE * values:
         return Guess(name, "category", f"{values} values")
+    again = (rows - values) / (rows * share)
+    if share < 1.0 and again >= 0.1:
+        each = 1 + 2 * again  # rows that have a row's value, as pairs among those of a part tell
+        if each < RARE:
+            return Guess(
+                name, None, f"a value of it is in about {each:.0f} rows, too few to learn from"
+            )
+        return Guess(name, "category", f"{values} values and more")
     counts = pc.value_counts(present.combine_chunks()).field("counts")
     often = int(pc.sum(pc.greater_equal(counts, scalar(RARE))).as_py())
     if not often:
-        if values > 0.9 * rows:
+        if again < 0.1:
             return Guess(
                 name, None, "nearly every row has its own value, so it looks like an identifier"
             )

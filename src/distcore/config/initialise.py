@@ -61,10 +61,12 @@ def suggest(
             hint = f"Did you mean {near[0]!r}? " if near else ""
             names = ", ".join(map(printable, table.column_names))
             raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
+    looked = next(iter(sets.values())).num_rows
+    share = min(1.0, looked / max(1, rows or looked))
     outputs = [_output(name, table[name], decimal) for name in wanted]
     columns = {each: set(part.column_names) for each, part in sets.items()}
     inputs = [
-        _input(name, table[name], columns, model, decimal)
+        _input(name, table[name], columns, model, decimal, share)
         for name in table.column_names
         if name not in wanted
     ]
@@ -74,8 +76,7 @@ def suggest(
             "or empty. Write the config by hand, starting from `input_features: [{name: ..., "
             "type: ...}]`."
         )
-    inputs, outputs = remarked(inputs, outputs, table)
-    looked = next(iter(sets.values())).num_rows
+    inputs, outputs = remarked(inputs, outputs, table, share)
     of = f"{looked:,}" if rows in (None, looked) else f"{looked:,} of about {rows:,}"
     split = list(sets) == [DATASET]
     return write_config(inputs, outputs, rows or looked, of, split, model, decimal)
@@ -337,9 +338,14 @@ def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
 
 
 def _input(
-    name: str, column: pa.ChunkedArray, columns: Mapping[str, set[str]], model: Model, decimal: str
+    name: str,
+    column: pa.ChunkedArray,
+    columns: Mapping[str, set[str]],
+    model: Model,
+    decimal: str,
+    share: float,
 ) -> Guess:
-    """columns: the names of each set's columns."""
+    """columns: the names of each set's columns. share: of all rows that the column has."""
     absent = [each for each, names in columns.items() if name not in names]
     if absent:
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
@@ -347,7 +353,7 @@ def _input(
         return Guess(name, None, "a feature needs a name")
     if VARIABLE.search(name):
         return Guess(name, None, UNWRITABLE)
-    found = guess(name, column, decimal=decimal)
+    found = guess(name, column, decimal=decimal, share=share)
     if model == "trees" and found.type in ("text", "set"):
         return Guess(
             name, None, f"it looks like a {found.type}, and trees split on one value a row"
@@ -355,8 +361,8 @@ def _input(
     missing = column.null_count / max(1, len(column))
     if found.type is None or not missing:
         return found
-    share = f"{100 * missing:.0f} %" if missing >= 0.005 else "less than 1 %"
-    why = f"{found.why}; {share} missing" if found.why else f"{share} missing"
+    told = f"{100 * missing:.0f} % missing" if missing >= 0.005 else "less than 1 % missing"
+    why = f"{found.why}; {told}" if found.why else told
     return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
 
 
