@@ -107,6 +107,9 @@ def test_of_a_large_split_rows_from_all_over_it(rows):
     assert found[-1][1] == rows
     assert sum(stop - start for start, stop in found) == min(rows, MOST_ROWS)
     assert all(before[1] <= after[0] for before, after in pairwise(found))
+    assert sum(stop - start for start, stop in stretches(rows, 7)) == min(rows, 7)
+    many = list(stretches(rows, 200_000))
+    assert len(many) == (200 if rows > 200_000 else 1)
 
 
 def test_each_column_says_what_share_of_its_rows_is_missing_or_unknown(tmp_path):

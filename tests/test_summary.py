@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import distcore
-from distcore.workflow import summary_of_test, worst_rows
+from distcore.workflow import drift, summary_of_test, worst_rows
 from distcore.workflow.summary import summary_of
 from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import TrainResult
@@ -162,7 +162,6 @@ class Rows(dict):
 
 def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
     """A row whose class the model does not know was told as one of the first class."""
-    monkeypatch.setattr(worst_rows, "LOOKED_AT", 5)
     monkeypatch.setattr(worst_rows, "WORST", 3)
     reader = SimpleNamespace(row_numbers=lambda split: np.arange(20, 26))
     features = SimpleNamespace(outputs=[Told("c"), Told("b")], metadata={"c": {}, "b": {}})
@@ -185,13 +184,26 @@ def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
         return {"row": number, "truth": truth, "predicted": predicted, "error": error}
 
     assert worst.told() == {
-        "c": [row(21, "c", "a", 1.0), row(20, "a", "a", 0.5), row(24, "c", "c", 0.25)],
-        "b": [row(24, "b", "a", 1.0), row(21, "a", "b", 0.75), row(23, "b", "b", 0.5)],
+        "c": [row(21, "c", "a", 1.0), row(25, "c", "a", 1.0), row(20, "a", "a", 0.5)],
+        "b": [row(24, "b", "a", 1.0), row(25, "b", "a", 1.0), row(21, "a", "b", 0.75)],
     }
     monkeypatch.setattr(worst_rows, "WORST", 10)
     few = Worst(reader, SimpleNamespace(features=features))
     list(few.seen(batches()))
-    assert [each["row"] for each in few.told()["c"]] == [21, 20, 24]
+    assert [each["row"] for each in few.told()["c"]] == [21, 25, 20, 24]
+
+
+def test_the_worst_row_of_many_may_be_the_last():
+    """Of a table sorted by time the first 200,000 rows are its past."""
+    rows = 200_001
+    reader = SimpleNamespace(row_numbers=lambda split: np.arange(rows))
+    worst = Worst(
+        reader, SimpleNamespace(features=SimpleNamespace(outputs=[Told("c")], metadata={"c": {}}))
+    )
+    said = np.full(rows, 0.75, np.float32)
+    said[-1] = 0.0
+    list(worst.seen([(Rows({"c": np.ones(rows, np.int64)}), {"c": said})]))
+    assert worst.told()["c"][0]["row"] == rows - 1
 
 
 def test_an_experiment_predicts_its_test_rows_once(place, monkeypatch):
@@ -206,3 +218,32 @@ def test_an_experiment_predicts_its_test_rows_once(place, monkeypatch):
     place.good("experiment")
     assert asked.count("test") == 1
     assert json.loads((place.results / "summary.json").read_text())["worst"]
+
+
+def test_a_large_table_that_is_sorted_is_looked_at_from_all_over(tmp_path, monkeypatch, caplog):
+    """Of the first test rows alone no input mattered and nothing was known of the classes behind
+    them; the first rows of a large split drifted from all of a small one."""
+    rows = np.random.default_rng(3)
+    target = np.repeat([0, 1], 300)
+    values = target + rows.normal(0, 0.1, 600)
+    table = pa.table({"n": values, "when": np.arange(600) / 600, "y": target})
+    config = {
+        "input_features": [{"name": each, "type": "number"} for each in ("n", "when")],
+        "output_features": [{"name": "y", "type": "binary"}],
+        "preprocessing": {"split": {"type": "random", "probabilities": [0.6, 0.2, 0.2]}},
+        "trainer": {
+            "epochs": 8,
+            "batch_size": 32,
+            "learning_rate": 0.05,
+            "validation_metric": "loss",
+        },
+    }
+    monkeypatch.setattr(summary_of_test, "IMPORTANCE_ROWS", 40)
+    monkeypatch.setattr(summary_of_test, "LOOKED_AT", 100)
+    monkeypatch.setattr(drift, "LOOKED_AT", 100)
+    outcome = distcore.experiment(config, table, output_directory=tmp_path / "results", view="none")
+    summary = json.loads((Path(outcome.directory) / "summary.json").read_text())
+    assert "has no value" not in caplog.text
+    assert summary["importance"]["inputs"][0]["worse_by"] > 0.1
+    assert 0.6 < summary["headline"]["baseline"] < 0.75  # ln 2: half of the rows are of each class
+    assert max(max(each["drift"].values()) for each in summary["columns"]) < 0.3

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from distcore.workflow.split_scores import read_stretches
 from distcore_core.contracts import SPLITS, Split
 from distcore_data.threads import processors, run_all
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from distcore_data.cache import CacheReader
 
 LOOKED_AT = 200_000
-"""Rows of a split that are looked at: the first ones."""
+"""Rows of a split that are looked at."""
 
 AT_ONCE = 64 << 20
 """Bytes of columns that are read at once: a table may have thousands."""
@@ -30,7 +31,7 @@ def drifts_of(reader: CacheReader, names: Sequence[str]) -> dict[str, dict[str, 
     found: dict[str, dict[str, float]] = {}
     for start in range(0, len(names), several):
         some = names[start : start + several]
-        batches = {split: reader.read(split, 0, count, some) for split, count in rows.items()}
+        batches = {split: read_stretches(reader, split, LOOKED_AT, some) for split in rows}
         apart = run_all(partial(_drifts_in, batches), some, processors())
         found.update(zip(some, apart, strict=True))
     return found

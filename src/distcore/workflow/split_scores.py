@@ -4,21 +4,24 @@ for the report."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Split
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from distcore.workflow.session import Session
     from distcore_data.artifact import Artifact
     from distcore_data.cache import Cache, CacheReader
 
 SPLITS: dict[str, Split] = {"training": "train", "validation": "validation"}
 
-MOST_ROWS, PIECES = 50_000, 50
-"""Rows of a split that are scored; of a larger one, as many stretches of rows, evenly spread."""
+MOST_ROWS, PIECES, STRETCH = 50_000, 50, 1000
+"""Rows of a split that are scored; of a larger one so many stretches at least, evenly spread, of
+so many rows at most: of rows sorted by class each is of one."""
 
 log = logging.getLogger("distcore")
 
@@ -44,15 +47,27 @@ def add_split_scores(session: Session, cache: Cache, model: Path, summary: JSON)
         )
 
 
-def stretches(rows: int) -> Iterator[tuple[int, int]]:
-    """Which rows of a split are scored: [start, stop) of each stretch, in order."""
-    if rows <= MOST_ROWS:
+def stretches(rows: int, most: int = MOST_ROWS) -> Iterator[tuple[int, int]]:
+    """Which rows of a split are looked at: [start, stop) of each stretch, in order. Tables are
+    sorted: the first rows are not like the others."""
+    if rows <= most:
         yield 0, rows
         return
-    length = MOST_ROWS // PIECES
-    for piece in range(PIECES):
-        start = piece * (rows - length) // (PIECES - 1)
+    pieces = min(most, max(PIECES, most // STRETCH))
+    length = most // pieces
+    for piece in range(pieces):
+        start = piece * (rows - length) // max(1, pieces - 1)
         yield start, start + length
+
+
+def read_stretches(
+    reader: CacheReader, split: Split, most: int, names: Sequence[str]
+) -> pa.RecordBatch:
+    """Columns of those rows of a split."""
+    import pyarrow as pa
+
+    parts = [reader.read(split, *each, names) for each in stretches(reader.rows(split), most)]
+    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
 def _lacking(scores: JSON, artifact: Artifact, name: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distcore.workflow.drift import LOOKED_AT, drifts_of
+from distcore.workflow.split_scores import read_stretches, stretches
 from distcore.workflow.worst_rows import LACKS, Worst
 from distcore_core.contracts import JSON, Batch, Split
 
@@ -150,17 +151,17 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
 def _targets(
     reader: CacheReader, features: Features, split: Split, at_once: int = LOOKED_AT
 ) -> Iterator[Batch]:
-    """The first rows of a split, without inputs. at_once: of a batch, at most."""
+    """LOOKED_AT rows of a split, without inputs. at_once: of a batch, at most."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
 
     layout = prediction.layout_of(features, ("output",))
     names = [*layout.slots, *layout.ragged]
-    last = min(LOOKED_AT, reader.rows(split))
     rows = min(at_once, prediction.READ_ROWS)
-    for start in range(0, last, rows):
-        stop = min(start + rows, last)
-        yield pack(reader.read(split, start, stop, names), layout, start)
+    for first, last in stretches(reader.rows(split), LOOKED_AT):
+        for start in range(first, last, rows):
+            stop = min(start + rows, last)
+            yield pack(reader.read(split, start, stop, names), layout, start)
 
 
 def _importance(
@@ -173,14 +174,15 @@ def _importance(
     from distcore_torch import prediction
     from distcore_torch.training.scores import Scores
 
-    rows = min(IMPORTANCE_ROWS, reader.rows("test"))
     inputs = [each.name for each in artifact.features.inputs]
-    if rows < 2 or len(inputs) > IMPORTANCE_INPUTS:
+    if reader.rows("test") < 2 or len(inputs) > IMPORTANCE_INPUTS:
         return None
     feature, metric = _main(summary, artifact)
     alone = _alone(artifact, feature)
     layout = prediction.layout_of(alone, ("input", "output"))
-    encoded = reader.read("test", 0, rows, [*layout.slots, *layout.ragged])
+    names = [*layout.slots, *layout.ragged]
+    encoded = read_stretches(reader, "test", IMPORTANCE_ROWS, names)
+    rows = encoded.num_rows
 
     scores = Scores(alone, split="test")
 

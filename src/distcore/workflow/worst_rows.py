@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.workflow.drift import LOOKED_AT
 from distcore_core.contracts import JSON, Batch
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ log = logging.getLogger("distcore")
 
 
 class Worst:
-    """The test rows that the model is furthest from, of each output feature: of the first LOOKED_AT
-    rows, while they are scored."""
+    """The test rows that the model is furthest from, of each output feature: found while they are
+    scored."""
 
     def __init__(self, reader: CacheReader, artifact: Artifact) -> None:
         self._reader, self._features = reader, artifact.features
@@ -47,10 +46,10 @@ class Worst:
         if not self._found:
             return
         if self._numbers is None:
-            self._numbers = self._reader.row_numbers("test")[:LOOKED_AT]
+            self._numbers = self._reader.row_numbers("test")
         numbers, self._numbers = self._numbers[: batch.rows], self._numbers[batch.rows :]
         for feature in self._features.outputs:
-            if not len(numbers) or feature.name not in self._found:
+            if feature.name not in self._found:
                 continue
             metadata = self._features.metadata[feature.name]
             some = _furthest(feature, metadata, batch, outputs, numbers)
@@ -71,12 +70,11 @@ def _furthest(
     """The rows of a batch that the model is furthest from, of those whose error is finite; None of
     an output whose rows have no one error.
 
-    numbers: of its rows, or of the first of them, which alone are looked at: int64 [n]."""
+    numbers: of its rows, int64 [n]."""
     import numpy as np
 
-    labels, network, rows = feature.labels(metadata), feature.network(), len(numbers)
-    target = np.asarray(batch[feature.name])[:rows]
-    output = np.asarray(outputs[feature.name])[:rows]
+    labels, network = feature.labels(metadata), feature.network()
+    target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
     if target.ndim != 1 or output.ndim > 2:
         return None
 
