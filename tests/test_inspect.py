@@ -107,10 +107,10 @@ def test_init_looks_at_sets_that_are_split_already(folder, capsys):
 
 
 def test_init_knows_of_rows_that_it_does_not_look_at(folder, monkeypatch, capsys):
-    monkeypatch.setattr("distcore.cli.inspect.FIRST_ROWS", 150)
+    monkeypatch.setattr("distcore.cli.inspect.MOST_ROWS", 150)
     assert main(["init", "--dataset", str(written(folder, "parquet")), "--target", "y"]) == 0
     text = capsys.readouterr().out
-    assert "from the first 150 of about 200 rows." in text
+    assert "from a look at 150 of about 200 rows." in text
     assert "for about 140 rows to train on" in text
 
 

@@ -402,10 +402,10 @@ def test_a_network_is_sized_by_all_rows_and_not_by_those_looked_at() -> None:
     text = suggest(table, "target", rows=2_000_000)
     config = load_config(text)
     assert (config.trainer.batch_size, config.trainer.epochs) == (1024, 20)
-    assert "from the first 200 of about 2,000,000 rows." in text
+    assert "from a look at 200 of about 2,000,000 rows." in text
     assert "for about 1,400,000 rows to train on" in text
     assert config == load_config(suggest({"dataset": table}, "target", rows=2_000_000))
-    assert "from the first 200 rows." in suggest(table, "target", rows=200)
+    assert "from a look at 200 rows." in suggest(table, "target", rows=200)
 
 
 @pytest.mark.parametrize(
@@ -426,6 +426,18 @@ def test_labels_are_counted_as_in_all_rows_and_not_in_those_looked_at(
     text = suggest(other, "target", rows=100_000)
     assert line in text
     assert "most_common" not in text
+
+
+def test_a_target_is_refused_for_the_rows_looked_at() -> None:
+    table = pa.table({"height": [1.5, 2.5, 1.0], "target": ["a", "a", "a"]})
+    with pytest.raises(DataError, match="it has one value only in the 3 of about 90 rows looked"):
+        suggest(table, "target", rows=90)
+
+
+def test_a_counter_is_none_the_less_where_a_look_goes_on_elsewhere() -> None:
+    counted = [*range(100), *range(1000, 1100)]
+    table = pa.table({"n": counted, "height": COLUMNS["height"][0], "target": TARGET})
+    assert "# n is left out: every row has its own value" in suggest(table, "target", rows=900)
 
 
 def test_classes_that_are_rare_in_a_look_may_have_enough_rows() -> None:

@@ -14,7 +14,7 @@ from distcore_data.table import table
 if TYPE_CHECKING:
     from distcore.cost.scale import Scale
 
-FIRST_ROWS = 50_000
+MOST_ROWS = 50_000
 """Of each dataset that `init` looks at."""
 
 
@@ -82,7 +82,9 @@ def init(arguments: Namespace) -> int:
         refuse_taken(Path(arguments.output))
     tables, decimal = look(
         lambda options: {
-            name: sample(path, FIRST_ROWS, format=arguments.data_format, options=options)
+            name: sample(
+                path, MOST_ROWS, spread=True, format=arguments.data_format, options=options
+            )
             for name, path in given.items()
         }
     )

@@ -63,7 +63,9 @@ def suggest(
             raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
     looked = next(iter(sets.values())).num_rows
     share = min(1.0, looked / max(1, rows or looked))
-    outputs = [_output(name, table[name], decimal) for name in wanted]
+    of = f"{looked:,}" if rows in (None, looked) else f"{looked:,} of about {rows:,}"
+    part = f" in the {of} rows looked at" if share < 1.0 else ""
+    outputs = [_output(name, table[name], decimal, part) for name in wanted]
     columns = {each: set(part.column_names) for each, part in sets.items()}
     inputs = [
         _input(name, table[name], columns, model, decimal, share)
@@ -77,7 +79,6 @@ def suggest(
             "type: ...}]`."
         )
     inputs, outputs = remarked(inputs, outputs, table, share)
-    of = f"{looked:,}" if rows in (None, looked) else f"{looked:,} of about {rows:,}"
     split = list(sets) == [DATASET]
     return write_config(inputs, outputs, rows or looked, of, split, model, decimal)
 
@@ -126,7 +127,7 @@ def write_config(
         f"# yaml-language-server: $schema={SCHEMA}",
         f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` "
         "writes the schema.)",
-        f"# Written by `distcore init` from the first {looked} rows. Change what is wrong: the "
+        f"# Written by `distcore init` from a look at {looked} rows. Change what is wrong: the "
         "types are guesses.",
         "input_features:",
         *(_feature_line(each) for each in inputs),
@@ -366,7 +367,8 @@ def _input(
     return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
 
 
-def _output(name: str, column: pa.ChunkedArray, decimal: str) -> Guess:
+def _output(name: str, column: pa.ChunkedArray, decimal: str, part: str) -> Guess:
+    """part: which rows are looked at, in words; "" for all."""
     if VARIABLE.search(name):
         raise DataError(f"Column {name!r} cannot be a target: {UNWRITABLE}.")
     found = guess(name, column, target=True, decimal=decimal)
@@ -377,7 +379,7 @@ def _output(name: str, column: pa.ChunkedArray, decimal: str) -> Guess:
             else f"it looks like a column of {found.type}s: {found.why}"
         )
         raise DataError(
-            f"Column {name!r} cannot be a target: {reason}. Targets are numbers, categories, or "
-            "true and false."
+            f"Column {name!r} cannot be a target: {reason}{part}. Targets are numbers, "
+            "categories, or true and false."
         )
     return found

@@ -10,6 +10,7 @@ import json
 import lzma
 import pickle
 import random
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +24,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
@@ -31,7 +33,7 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
-from distcore_data.sources import digests, jsonlines, parquet_groups
+from distcore_data.sources import digests, head, jsonlines, parquet_groups, registry
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import column_names, open_source, rows_about, sample
 
@@ -631,6 +633,43 @@ def test_sample_goes_on_behind_what_is_short_or_empty(tmp_path):
     for name in ("data.feather", "data.parquet"):
         (feather.write_feather if "feather" in name else pq.write_table)(parts[0], tmp_path / name)
         assert sample(tmp_path / name, 9) == parts[0]
+
+
+def test_a_spread_sample_has_rows_of_all_places(tmp_path, monkeypatch):
+    """Of a table that is sorted the first rows are not like the others."""
+    monkeypatch.setattr(registry, "HEAD_BYTES", 16_000)
+    rows = pa.table(
+        {"n": range(4000), "late": [None] * 3000 + [0.5] * 1000, "t": ['one\n"two", and\n3'] * 4000}
+    )
+    pacsv.write_csv(rows, tmp_path / "rows.csv")
+    lines = "".join(json.dumps(each) + "\n" for each in rows.to_pylist())
+    (tmp_path / "rows.jsonl").write_text(lines)
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=50)
+    (tmp_path / "few").mkdir()
+    for number in range(3):
+        pq.write_table(rows.slice(number * 1300, 1300), tmp_path / "few" / f"{number}.parquet")
+    (tmp_path / "many").mkdir()
+    for number in range(40):
+        file = tmp_path / "many" / f"{number:02}.parquet"
+        pq.write_table(rows.slice(number * 100, 100), file)
+    for name in ("rows.csv", "rows.jsonl", "rows.parquet", "few", "many"):
+        first, found = sample(tmp_path / name, 320), sample(tmp_path / name, 320, spread=True)
+        assert first["late"].null_count == len(first), name
+        numbers = found["n"].to_pylist()
+        assert 25 < len(set(numbers)) == len(numbers) <= 320, name
+        assert min(numbers) == 0, name
+        assert max(numbers) >= 2600, name
+        same(found.select(["n", "t"]), rows.take(numbers).select(["n", "t"]))
+    assert {*found["late"].to_pylist()} == {None, 0.5}
+    damaged = re.sub(r"\n(2\d\d\d),", r"\n\1,,", (tmp_path / "rows.csv").read_text())
+    (tmp_path / "rows.csv").write_text(damaged)
+    numbers = sample(tmp_path / "rows.csv", 320, spread=True)["n"].to_pylist()
+    assert {each // 1000 for each in numbers} == {0, 1, 3}
+    lines = lines.replace('"late": null', '"late": "x"')
+    (tmp_path / "rows.jsonl").write_text(lines)
+    assert sample(tmp_path / "rows.jsonl", 320, spread=True)["late"].type == head.SEVERAL
+    (tmp_path / "rows.jsonl").write_text(lines[:150_000] + "{broken\n" * 10_000)
+    assert sample(tmp_path / "rows.jsonl", 320, spread=True)["late"].to_pylist()[0] == "x"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

@@ -34,10 +34,14 @@ class Delimited(NamedTuple):
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import delimited_head
 
-        limit = given.head_bytes
-        return delimited_head(
-            given.local, given.shown, self.delimiter, rows, given.options, given.place, limit
-        )
+        return delimited_head(given, self.delimiter, rows)
+
+    def spread(self, given: Given, rows: int) -> pa.Table:
+        """As `sample`, but from several places: the first rows of a sorted table are not like the
+        others."""
+        from distcore_data.sources.head import delimited_head
+
+        return delimited_head(given, self.delimiter, rows, spread=True)
 
     def about(self, given: Given) -> int | None:
         """About how many rows there are, if that is told without reading all of them."""
@@ -74,9 +78,13 @@ class Json(NamedTuple):
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import json_head
 
-        return json_head(
-            given.local, given.shown, self.may_be_document, rows, given.place, given.head_bytes
-        )
+        return json_head(given, self.may_be_document, rows)
+
+    def spread(self, given: Given, rows: int) -> pa.Table:
+        """As of delimited text."""
+        from distcore_data.sources.head import json_head
+
+        return json_head(given, self.may_be_document, rows, spread=True)
 
     def about(self, given: Given) -> int | None:
         """As of delimited text; of a document none, which is read whole in any case."""
@@ -110,6 +118,12 @@ class Parquet(NamedTuple):
         from distcore_data.sources.head import parquet_head
 
         return parquet_head(given.local, given.shown, rows)
+
+    def spread(self, given: Given, rows: int) -> pa.Table:
+        """As of delimited text."""
+        from distcore_data.sources.head import parquet_head
+
+        return parquet_head(given.local, given.shown, rows, spread=True)
 
 
 class Feather(NamedTuple):

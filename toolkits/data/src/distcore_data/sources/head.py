@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -14,8 +17,10 @@ import pyarrow.csv as pacsv
 from distcore_core.errors import DataError
 from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.dialect import Dialect
 from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.formats import Given
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import compression_of, head_of, lines_of_first, unpacked
@@ -26,12 +31,24 @@ SEVERAL = pa.dense_union([pa.field("one", pa.null()), pa.field("another", pa.nul
 FILE_BYTES = 1 << 20
 """Of a file whose lines are counted, packed as they may be."""
 
+Part = TypeVar("Part")
+
 MOST_FILES = 256
 """Of a folder that are looked at, however few rows they have."""
 
 
-def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
-    """The first rows of the first files."""
+MOST_LINES = 20
+"""Of a row, among which a look that begins within it finds its end."""
+
+PAGE_BYTES = 1 << 16
+"""Of a column that are read at once; all of it is more than its first rows need."""
+
+PLACES = 32
+"""Of a large dataset from which a spread look takes its rows."""
+
+
+def parquet_head(path: Path, shown: str, rows: int, spread: bool = False) -> pa.Table:
+    """The first rows of the first files; spread: of files, or of row groups, from all over."""
     from distcore_data.sources.parquet_files import (
         checked_batches,
         file_name,
@@ -39,12 +56,42 @@ def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
         parquet_files,
     )
 
-    paths = parquet_files(path, shown)[:MOST_FILES]
-    files = [DataFile.at(each, file_name(shown, each)) for each in paths]
-    found = _joined((each for file in files for each in checked_batches(file, rows=rows)), rows)
+    paths = parquet_files(path, shown)
+    paths = _spread(paths) if spread and len(paths) >= PLACES else paths
+    files = [DataFile.at(each, file_name(shown, each)) for each in paths[:MOST_FILES]]
+    parts: list[tuple[DataFile, int | None]] = [(file, None) for file in files]
+    if spread and len(files) < PLACES:
+        groups = [open_file(file.path, file.shown).num_row_groups for file in files]
+        numbered = zip(files, groups, strict=True)
+        parts = _spread([(file, number) for file, of in numbered for number in range(of)])
+    most = max(1, rows // min(PLACES, len(parts))) if spread and parts else rows
+    batches = (
+        batch
+        for file, group in parts
+        for batch in islice(
+            checked_batches(file, None, most, group, PAGE_BYTES), 1 if spread else None
+        )
+    )
+    found = _joined(batches, rows)
     if found is None:
         return open_file(paths[0], files[0].shown).schema_arrow.empty_table()
     return found
+
+
+def _spread(parts: list[Part]) -> list[Part]:
+    """The same parts, those first that are far from one another."""
+    step = -(-len(parts) // PLACES)
+    return [part for first in range(step) for part in parts[first::step]]
+
+
+def _further(path: Path, start: int, limit: int, newline: bytes) -> Iterator[bytes]:
+    """Whole lines, at most `limit` bytes of them, from each of the PLACES behind the first."""
+    with open(path, "rb") as file:
+        rest = os.fstat(file.fileno()).st_size - start
+        for number in range(1, PLACES):
+            file.seek(start + rest * number // PLACES)
+            text = file.read(limit)
+            yield text[text.find(newline) + 1 : text.rfind(newline) + 1]
 
 
 def feather_head(path: Path, shown: str, rows: int, place: Workplace) -> pa.Table:
@@ -83,36 +130,46 @@ def _joined(batches: Iterable[pa.RecordBatch], rows: int) -> pa.Table | None:
     return joined.slice(0, rows)
 
 
-def json_head(
-    path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int
-) -> pa.Table:
-    """The first rows of JSON lines, or of a document if the file may be one; at most `limit`
-    bytes of lines. A column of several types, which need not be wanted, has the type SEVERAL."""
+def json_head(given: Given, may_be_document: bool, rows: int, spread: bool = False) -> pa.Table:
+    """The first rows of JSON lines, or of a document if the file may be one; lines of as many bytes
+    as may be looked at. A column of several types, which need not be wanted, has the type
+    SEVERAL."""
     from distcore_data.sources.json_document import document_columns, is_document
     from distcore_data.sources.jsonlines import parse, text_start
 
-    text = json_text(path, shown, may_be_document, place, limit)
+    shown, limit = given.shown, given.head_bytes
+    text = json_text(given.local, shown, may_be_document, given.place, limit)
     if may_be_document and is_document(text):
         return _one_by_one(document_columns(text, shown), shown).slice(0, rows)
     start = text_start(text, shown)
     file = DataFile.at(text, shown)
+    spread = spread and text.stat().st_size - start > limit
+    if spread:
+        limit //= PLACES
     while True:
         stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
         lines = file.read(start, stop)
         if limit == 1 or not plaintext.is_scattered(lines):
             break
         limit = max(limit // 4, 1)
+    if spread:
+        pieces = [lines.to_pybytes(), *_further(text, start, limit, b"\n")]
+        most = max(1, rows // PLACES)
+        first_lines = (line for piece in pieces for line in islice(BytesIO(piece), most))
+        lines = pa.py_buffer(b"".join(first_lines))
     try:
         return parse(file, start, stop, None, lines).slice(0, rows)
     except DataError:
         try:
-            given = [json.loads(line) for line in lines.to_pybytes().split(b"\n") if line.strip()]
-            names = dict.fromkeys(name for row in given for name in row)
-            columns = {name: [row.get(name) for row in given] for name in names}
+            objects = [json.loads(line) for line in lines.to_pybytes().split(b"\n") if line.strip()]
+            names = dict.fromkeys(name for row in objects for name in row)
+            columns = {name: [row.get(name) for row in objects] for name in names}
             found = _one_by_one(columns, shown)
         except (ValueError, AttributeError, TypeError, RecursionError):
             found = pa.table({})
         if SEVERAL not in found.schema.types:
+            if spread:  # the first ones are shown with their lines
+                return json_head(given, may_be_document, rows)
             raise
         return found.slice(0, rows)
 
@@ -163,24 +220,43 @@ def text_rows(path: Path, place: Workplace, looked: int, limit: int) -> int:
     return max(looked, round(a_line * lines * path.stat().st_size / size))
 
 
-def delimited_head(
-    path: Path,
-    shown: str,
-    prefer: str | None,
-    rows: int,
-    options: DelimitedOptions,
-    place: Workplace,
-    limit: int,
-) -> pa.Table:
-    """The first rows of at most `limit` bytes. prefer: the delimiter if nothing else tells."""
+def delimited_head(given: Given, prefer: str | None, rows: int, spread: bool = False) -> pa.Table:
+    """The first rows of as many bytes as may be looked at. prefer: the delimiter if nothing else
+    tells."""
     from distcore_data.sources.delimited import prepare
 
-    prepared = prepare(path, shown, options, place, prefer, limit)
+    shown, options, limit = given.shown, given.options, given.head_bytes
+    prepared = prepare(given.local, shown, options, given.place, prefer, limit)
     dialect = prepared.dialect
+    size = prepared.path.stat().st_size - dialect.data_start
+    spread = spread and size > limit
+    if spread:
+        limit, rows = limit // PLACES, max(1, rows // PLACES)
     with open(prepared.path, "rb") as file:
         file.seek(dialect.data_start)
         text = file.read(limit)
-        whole = not file.read(1) and not prepared.cut
+    whole = size <= limit and not prepared.cut
+    text = text[: _end_of_rows(text, dialect, rows, whole)]
+    if spread:
+        further = _further(prepared.path, dialect.data_start, limit, dialect.newline)
+        pieces = [each[: _end_of_rows(each, dialect, rows, False)] for each in further]
+        try:
+            return _parsed(b"".join((text, *pieces)), dialect, options)
+        except pa.ArrowInvalid:  # one begins within a row; each alone takes long of many columns
+            found = (_rows_of(each, dialect, options) for each in pieces)
+            text = b"".join((text, *found))
+    try:
+        return _parsed(text, dialect, options)
+    except pa.ArrowInvalid as error:
+        line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
+        raise DataError(
+            f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). "
+            "Correct them, or set preprocessing.csv.delimiter and quote."
+        ) from error
+
+
+def _end_of_rows(text: bytes, dialect: Dialect, rows: int, whole: bool) -> int:
+    """Where the first rows end. whole: whether the last of them ends with the text."""
     stop, count = 0, 0
     for _, end in records.records(text, 0, dialect.delimiter, dialect.quote):
         if end == len(text) and not whole and count:
@@ -188,9 +264,28 @@ def delimited_head(
         stop, count = end, count + 1
         if count == rows:
             break
-    shown_rows = behind_mark(pa.py_buffer(text[:stop]))
+    return stop
+
+
+def _rows_of(text: bytes, dialect: Dialect, options: DelimitedOptions) -> bytes:
+    """The rows of a text that may begin within one of several lines, which have other numbers of
+    fields; none if there are none."""
+    for _ in range(MOST_LINES):
+        rows = text[: _end_of_rows(text, dialect, len(text), False)]
+        try:
+            _parsed(rows, dialect, options)
+        except pa.ArrowInvalid:
+            text = text.partition(dialect.newline)[2]
+        else:
+            return rows
+    return b""
+
+
+def _parsed(text: bytes, dialect: Dialect, options: DelimitedOptions) -> pa.Table:
+    """The rows, with inferred types. Raises pa.ArrowInvalid."""
+    rows = behind_mark(pa.py_buffer(text))
     read = pacsv.ReadOptions(
-        use_threads=False, column_names=dialect.names, block_size=len(shown_rows) + 1
+        use_threads=False, column_names=dialect.names, block_size=len(rows) + 1
     )
     parse = pacsv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote or False)
     convert = pacsv.ConvertOptions(
@@ -198,11 +293,4 @@ def delimited_head(
         null_values=list(options.null_values),
         decimal_point=options.decimal,
     )
-    try:
-        return pacsv.read_csv(pa.BufferReader(shown_rows), read, parse, convert)
-    except pa.ArrowInvalid as error:
-        line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
-        raise DataError(
-            f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). "
-            "Correct them, or set preprocessing.csv.delimiter and quote."
-        ) from error
+    return pacsv.read_csv(pa.BufferReader(rows), read, parse, convert)

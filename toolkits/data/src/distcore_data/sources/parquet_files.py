@@ -62,6 +62,7 @@ def open_file(
             page_checksum_verification=True,  # where a page has one, as Spark's have
             # Spark's timestamps. In nanoseconds, Arrow's choice, 9999-12-31 becomes 1816-03-29.
             coerce_int96_timestamp_unit="us",
+            pre_buffer=not buffer,  # which reads all of a column chunk
         )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
@@ -96,13 +97,19 @@ def file_name(shown: str, path: str | Path) -> str:
 
 
 def checked_batches(
-    file: DataFile, columns: Sequence[str] | None = None, rows: int = 1 << 16
+    file: DataFile,
+    columns: Sequence[str] | None = None,
+    rows: int = 1 << 16,
+    group: int | None = None,
+    buffer: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of some columns (None: all) of a whole file, each validated. Raises DataError."""
-    opened = open_file(file.path, file.shown)
+    """Batches of some columns (None: all) of a file, or of one of its row groups, each validated.
+    buffer: as of `open_file`. Raises DataError."""
+    opened = open_file(file.path, file.shown, buffer=buffer)
     schema_of(opened, file.path, file.shown)
     try:
-        for batch in opened.iter_batches(rows, columns=columns, use_threads=False):
+        groups = None if group is None else [group]
+        for batch in opened.iter_batches(rows, groups, columns, use_threads=False):
             batch.validate(full=True)
             yield batch
     except (pa.ArrowException, OSError) as error:

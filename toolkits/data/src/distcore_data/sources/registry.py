@@ -25,7 +25,7 @@ from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.os_errors import readable
 from distcore_data.roles import SOURCE
-from distcore_data.sources.builtin import Delimited, Json
+from distcore_data.sources.builtin import Delimited, Json, Parquet
 from distcore_data.sources.fetch import (
     Workplace,
     download,
@@ -137,6 +137,7 @@ def sample(
     dataset: Any,
     rows: int,
     *,
+    spread: bool = False,
     format: str | None = None,
     options: DelimitedOptions | None = None,
     scratch: Path | None = None,
@@ -146,7 +147,15 @@ def sample(
     """The first rows (at most `rows`, and some 4 MiB of text), every column with the type that it
     seems to have.
 
-    For looking, as `init` and `plan` do: types are Arrow's inference, not what `open_source` gives.
+    For looking, as `init` does: types are Arrow's inference, not what `open_source` gives.
+
+    Args:
+        dataset: As of `open_source`, as are the others.
+        rows: How many at most.
+        spread: Take them from several places of a larger dataset, if its format can.
+
+    Raises:
+        DataError: As `open_source`.
     """
     place = Workplace(scratch)
     try:
@@ -154,6 +163,8 @@ def sample(
             found, given = _given(
                 dataset, format, options, place, storage_options, plugins or environment_plugins()
             )
+            if spread and isinstance(found, Delimited | Json | Parquet):
+                return found.spread(given, rows)
             return found.sample(given, rows)
     finally:
         place.close()
