@@ -318,6 +318,36 @@ def test_without_gradients_only_some_texts_are_encoded_at_once(kind, how, monkey
     assert [len(each) for each in looked_up] == [7]
 
 
+@pytest.mark.parametrize(
+    ("kind", "how"), [("embed", "last"), ("parallel_cnn", "sum"), ("parallel_cnn", "concat")]
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_one_long_text_does_not_fill_up_all_others(kind, how, gradients, monkeypatch):
+    """128 texts beside one of 20,000 tokens were padded to it: 26 GB of vectors."""
+    filters = {} if kind == "embed" else {"num_filters": 16}
+    encoder = encoder_of(length=256, type=kind, embedding_size=16, reduce_output=how, **filters)
+    rows, places = ragged(*[[1, 2, 3]] * 30, [4] * 200, [5]), []
+    encoder.table.register_forward_hook(lambda *call: places.append(call[2][..., 0].numel()))
+    wanted = encoder(rows)
+    wanted.sum().backward()
+    gradient = encoder.table.weight.grad.clone()
+    width = 16 if kind == "embed" else 16 + 4 * 16
+    of_all = 2 * 4 * width * 32 * 256
+    monkeypatch.setattr(encoders, "AT_ONCE", of_all // (100 if gradients else 4))
+    encoder.zero_grad()
+    places.clear()
+    with torch.set_grad_enabled(gradients):
+        found = encoder(rows)
+    if how == "concat":  # which is of all places
+        assert sum(places) == 32 * 256
+    else:
+        assert sum(places) < 0.6 * 32 * 200
+    torch.testing.assert_close(found, wanted)
+    if gradients:
+        found.sum().backward()
+        torch.testing.assert_close(encoder.table.weight.grad, gradient)
+
+
 def test_conv_and_fc_layers_one_by_one():
     encoder = encoder_of(
         conv_layers=[{"filter_size": 7, "num_filters": 3}, {"activation": "tanh"}],

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from distcore_tabular import encoders
 from distcore_tabular.encoders import CategoryEmbed, OneHot, even_cuts
 from distcore_tabular.layers import FCStack, fc_stack, in_place, require_memory
 from distcore_torch.bags import embedding_bag
@@ -23,6 +24,9 @@ from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
 """Filter sizes of parallel_cnn if the config gives no layers."""
+
+PADDING_RATIO = 8
+"""Places of a padded batch for each token in it, from which on one long text is what fills it."""
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,21 +59,34 @@ def longest(column: Ragged, limit: int) -> int:
 
 
 def in_slices(
-    column: Ragged, row_bytes: int, encode: Callable[[Ragged], torch.Tensor]
+    column: Ragged,
+    limit: int,
+    token_bytes: int,
+    encode: Callable[[Ragged, int], torch.Tensor],
+    *,
+    whole: bool = False,
 ) -> torch.Tensor:
-    """What `encode` gives for the rows of a column: of all at once, or of as many as need no more
-    than `encoders.AT_ONCE` bytes, if no gradient is wanted, which would keep every slice.
+    """What `encode` gives for the rows of a column, padded to its longest: of all at once, or of as
+    many as need no more than `encoders.AT_ONCE` bytes, if no gradient is wanted, which would keep
+    every slice.
 
-    row_bytes: what a row needs."""
+    Where one long text would fill all others up, rows are cut in halves, each padded to its own
+    longest.
+
+    limit: most tokens of a row. token_bytes: what one needs, padding as well. encode: of rows and
+    the length that they are padded to. whole: always pad to the limit."""
     rows = column.offsets.shape[0] - 1
-    bounds = even_cuts(rows, row_bytes)
-    if len(bounds) < 3:
-        return encode(column)
+    length = limit if whole else longest(column, limit)
     values, offsets = column
+    halves = not whole and _mostly_padding(column, length, token_bytes)
+    bounds = [0, rows // 2, rows] if halves else even_cuts(rows, length * token_bytes)
+    if len(bounds) < 3:
+        return encode(column, length)
     encoded = None
     for start, stop in itertools.pairwise(bounds):
         some = offsets[start : stop + 1]
-        found = encode(Ragged(values[some[0] : some[-1]], some - some[0]))
+        part = Ragged(values[some[0] : some[-1]], some - some[0])
+        found = in_slices(part, limit, token_bytes, encode) if halves else encode(part, length)
         if encoded is None:
             # One block: small results that stay would lie between the large blocks of one slice and
             # those of the next, and none would find room where one was.
@@ -77,6 +94,21 @@ def in_slices(
         encoded[start:stop] = found
     assert encoded is not None
     return encoded
+
+
+def _mostly_padding(column: Ragged, length: int, token_bytes: int) -> bool:
+    """Whether rows padded to that length are too much at once, and nearly nothing but padding.
+
+    With gradients AT_ONCE counts eightfold: their sums have other bits if a batch is cut."""
+    if column.values.device.type != "cpu" or torch.compiler.is_compiling():
+        return False  # where `longest` does not look, either
+    rows = column.offsets.shape[0] - 1
+    most = encoders.AT_ONCE * (8 if torch.is_grad_enabled() else 1)
+    return (
+        rows > 1
+        and rows * length * token_bytes > most
+        and rows * length > PADDING_RATIO * column.values.shape[0]
+    )
 
 
 def reduce_sequence(
@@ -146,13 +178,12 @@ class SequenceEmbed(nn.Module):
         self.output_size = table.output_size * (length if how == "concat" else 1)
 
     def forward(self, column: Ragged) -> torch.Tensor:
-        length = self.length if self.how == "concat" else longest(column, self.length)
-
-        def encode(rows: Ragged) -> torch.Tensor:
+        def encode(rows: Ragged, length: int) -> torch.Tensor:
             codes, is_token = padded(rows, length, self.left)
             return reduce_sequence(self.table(codes), is_token, self.how)
 
-        return in_slices(column, 2 * 4 * length * self.table.output_size, encode)
+        whole = self.how == "concat"
+        return in_slices(column, self.length, 2 * 4 * self.table.output_size, encode, whole=whole)
 
 
 class Convolution(nn.Module):
@@ -236,11 +267,9 @@ class ParallelCNN(nn.Module):
         self.output_size = self.fc_stack.output_size
 
     def forward(self, column: Ragged) -> torch.Tensor:
-        length = self.length if self.how == "concat" else longest(column, self.length)
-        if self.left:  # pooled are the same neighbours, however long the batch's longest text is
-            length += (self.length - length) % self.pool_size
-
-        def encode(rows: Ragged) -> torch.Tensor:
+        def encode(rows: Ragged, length: int) -> torch.Tensor:
+            if self.left:  # pooled are the same neighbours, however long the longest text is
+                length += (self.length - length) % self.pool_size
             codes, is_token = padded(rows, length, self.left)
             hidden = self.table(codes) * is_token.unsqueeze(-1)
             parts = [convolution(hidden, is_token) for convolution in self.convolutions]
@@ -250,7 +279,8 @@ class ParallelCNN(nn.Module):
         # The vectors twice, as they are looked up and without padding; likewise what the
         # convolutions make of them, by itself and side by side.
         width = self.table.output_size + self.filters
-        return self.fc_stack(in_slices(column, 2 * 4 * length * width, encode))
+        whole = self.how == "concat"
+        return self.fc_stack(in_slices(column, self.length, 2 * 4 * width, encode, whole=whole))
 
 
 def embed(vocab_size: int, options: Any, length: int, left: bool = False) -> nn.Module:
