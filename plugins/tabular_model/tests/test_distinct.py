@@ -54,3 +54,15 @@ def test_few_values_are_kept_as_they_are():
 def test_the_mode_is_the_smallest_of_equally_frequent_values():
     assert Distinct.of(np.array([3.0, 1.0, 2.0, 3.0, 1.0])).mode() == 1.0
     assert Distinct.of(np.array([3.0, 1.0])).with_value(3.0, 2).mode() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("times", "width"), [(1, 1), (127, 1), (128, 2), (1 << 15, 4), (1 << 31, 8)]
+)
+def test_counts_take_no_more_bytes_than_they_need(times, width):
+    """Of 5,000 columns of numbers that are there once, eight bytes of counts for each were half."""
+    once = Distinct.of(np.arange(5.0), 100)
+    assert once.counts.itemsize == 1
+    more = once.with_value(3.0, times - 1) if times > 1 else once
+    assert more.counts.itemsize == width
+    assert more.merge(once).counts.tolist() == [2, 2, 2, times + 1, 2]

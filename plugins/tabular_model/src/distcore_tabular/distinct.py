@@ -22,8 +22,9 @@ DIGITS = 52
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
-    """values: ascending, float64 [k]; counts: int64 [k]. most: of them, but that each power of two
-    stays one.
+    """values: ascending, float64 [k]; counts: [k], of the narrowest signed type that holds them,
+    as most values of thousands of columns are there once. most: of them, but that each power of
+    two stays one.
 
     dropped: last binary digits that are 0 in all values, because with one less there would be more
     than `most` of them. However parts are merged it is the same number in the end: no part needs
@@ -38,7 +39,7 @@ class Distinct:
     def of(cls, values: np.ndarray, most: int = ALL) -> Distinct:
         """Of finite values, float64 [n]. -0.0 and 0.0, which compare equal, are one value."""
         distinct, counts = np.unique(values + 0.0, return_counts=True)
-        return cls(distinct, counts.astype(np.int64), most)._rounded(0)
+        return cls(distinct, counts, most)._rounded(0)
 
     def merge(self, other: Distinct) -> Distinct:
         """Those of both."""
@@ -59,7 +60,7 @@ class Distinct:
     def quantiles(self, parts: int) -> list[float]:
         """The parts + 1 edges of so many parts of equally many values, in ascending order;
         interpolated between neighbours, as numpy.quantile does by default."""
-        ends = np.cumsum(self.counts)
+        ends = np.cumsum(self.counts, dtype=np.int64)
         found = []
         for part in range(parts + 1):
             place = Fraction(part, parts) * (int(ends[-1]) - 1)
@@ -92,5 +93,6 @@ class Distinct:
         if not len(values):
             return Distinct(values, self.counts, self.most, dropped)
         first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-        counts = np.add.reduceat(self.counts, first)
-        return Distinct(values[first], counts, self.most, dropped)
+        counts = np.add.reduceat(self.counts, first, dtype=np.int64)
+        narrow = counts.astype(np.min_scalar_type(~counts.max()))
+        return Distinct(values[first], narrow, self.most, dropped)
