@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -48,6 +49,10 @@ MOST_BYTES = 1 << 30
 
 GIVE = "Give the folder that `distcore train` wrote, such as results/experiment_run"
 RESTORE = "Take the model from a backup, or train again."
+
+_checked: ContextVar[tuple[Path, JSON] | None] = ContextVar("checked", default=None)
+"""The folder that is being opened and its model.json: its trainer, which is given the folder alone,
+reads the same again, and that may be 26 MB of JSON and gigabytes of weights."""
 
 
 @dataclass
@@ -152,7 +157,11 @@ def open_artifact(
         digest = digest_file(directory / NAME).sha256
         features = Features.from_json(manifest, plugins)
         trainer = plugins.make(TRAINER, manifest["trainer"]["type"], manifest["trainer"]["options"])
-        predictor = trainer.load(directory, features, trust=trust)
+        token = _checked.set((directory, manifest))
+        try:
+            predictor = trainer.load(directory, features, trust=trust)
+        finally:
+            _checked.reset(token)
     return Artifact(
         directory if isinstance(place, Path) else place,
         digest,
@@ -226,7 +235,10 @@ def _no_model(path: Path | str, run: Path | str, checkpoints: bool) -> ArtifactE
 
 def read_manifest(directory: Path) -> JSON:
     """model.json, checked by its own digest, with every file it lists checked by length and
-    sha256."""
+    sha256: once while `open_artifact` has the trainer load the folder."""
+    checked = _checked.get()
+    if checked is not None and checked[0] == directory:
+        return checked[1]
     path = directory / NAME
     try:
         if path.is_symlink():
