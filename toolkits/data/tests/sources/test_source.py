@@ -737,7 +737,7 @@ def test_about_how_many_rows_there_are_is_seen_without_reading_them(
     if ".csv" in name:
         table.to_pandas().to_csv(path, index=False, compression=None)
     elif ".json" in name:
-        table.to_pandas().to_json(path, "records", lines="l" in name, compression=None)
+        table.to_pandas().to_json(path, orient="records", lines="l" in name, compression=None)
     elif name == "data.parquet":
         pq.write_table(table, path)
     else:

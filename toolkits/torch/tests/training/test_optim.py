@@ -165,7 +165,7 @@ def test_regularizer_adds_the_gradient_of_its_penalty(kind):
     )
     for each, expected in zip(parameters, torch.autograd.grad(penalty, parameters), strict=True):
         assert torch.allclose(each.grad, expected)
-    assert float(regularizer.penalty(parameters)) == pytest.approx(float(penalty))
+    assert regularizer.penalty(parameters).item() == pytest.approx(penalty.item())
 
 
 def test_set_learning_rate():
