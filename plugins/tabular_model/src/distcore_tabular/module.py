@@ -65,14 +65,18 @@ class ModuleModel(ModelBase):
             "--trust."
         )
 
-    def check(self) -> type[nn.Module]:
-        """The class, which is not made: for before any work. Raises ConfigError if there is none
-        of this name, or it does not take the options."""
+    def check(self) -> None:
+        """The class is not made: for before any work. Raises ConfigError if there is none of this
+        name, or it does not take the options."""
+        self._call(None)
+
+    def _call(self, features: FeatureSet | None) -> tuple[type[nn.Module], dict[str, Any]]:
+        """The class, and the arguments that it takes."""
         kind = resolve(self.options.class_)
         signature = inspect.signature(kind)
         arguments = dict(self.options.options)
         if "features" in signature.parameters:
-            arguments.setdefault("features", None)
+            arguments.setdefault("features", features)
         try:
             signature.bind(**arguments)
         except TypeError as error:
@@ -80,16 +84,12 @@ class ModuleModel(ModelBase):
             takes = f"it takes {', '.join(names)}" if names else "it takes none"
             message = f"{self.options.class_} cannot be called with these options: {error}; {takes}"
             raise ConfigError([ConfigIssue(0, "model.options", message)]) from error
-        return kind
+        return kind, arguments
 
     def build(self, features: FeatureSet) -> nn.Module:
         """The user's module, its output checked and named. Raises ConfigError if class or
         options are wrong."""
-        kind = self.check()
-        arguments = dict(self.options.options)
-        if "features" in inspect.signature(kind).parameters and "features" not in arguments:
-            arguments["features"] = features
-        net = _made(self.options.class_, kind, arguments)
+        net = _made(self.options.class_, *self._call(features))
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 

@@ -122,20 +122,24 @@ def sweep(folder: Path, name: str | None = None) -> None:
         folder: Where to look; not in the folders there. It need not exist.
         name: Only what was on its way to this name.
     """
-    for entry in entries(folder):
-        found = BESIDE.fullmatch(entry.name)
-        if found is not None and name in (None, found[1], found[2]):
-            remove_if_abandoned(Path(entry.path))
+    for path in _on_their_way(folder, name):
+        remove_if_abandoned(path)
 
 
 def is_being_written(path: Path) -> bool:
     """Whether a process that lives writes what will have the name; not known, and so not said,
     where the file system has no locks."""
-    beside = [Path(each.path) for each in entries(path.parent)]
-    named = ((each, BESIDE.fullmatch(each.name)) for each in beside)
     with suppress(OSError):
-        return any(found and path.name in found.groups() and is_held(at) for at, found in named)
+        return any(map(is_held, _on_their_way(path.parent, path.name)))
     return False
+
+
+def _on_their_way(folder: Path, name: str | None) -> Iterator[Path]:
+    """What in a folder is on its way to a name, or from it; None: to any."""
+    for entry in entries(folder):
+        found = BESIDE.fullmatch(entry.name)
+        if found is not None and name in (None, found[1], found[2]):
+            yield Path(entry.path)
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
