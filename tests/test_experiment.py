@@ -245,7 +245,7 @@ def test_a_cache_that_is_not_to_be_kept_is_removed_and_one_that_was_there_stays(
 
 
 def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame):
-    """With the split in the data, each prediction can be joined to its row."""
+    """And each says of which row it is: to join them, the split had to be in the data."""
     dice = np.random.default_rng(0)
     split = dice.choice(3, frame.num_rows, p=[0.6, 0.1, 0.3])
     data = frame.append_column("split", pa.array(split))
@@ -254,7 +254,8 @@ def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame
     )
     rows = data.filter(pa.array(split == 2))
     found = pq.read_table(outcome.predictions)
-    assert found.num_rows == rows.num_rows
+    assert found.column("row").to_pylist() == np.flatnonzero(split == 2).tolist()
+    found = found.drop_columns("row")
     again = distcore.load(outcome.directory).predict(rows)
     assert found.schema.equals(again.schema)
     probability = "bought_probabilities_yes"
@@ -411,9 +412,10 @@ def test_a_training_validation_and_test_set(place, frame):
         "validation": 40,
         "test": 50,
     }
-    found = pq.read_table(place.results / "predictions.parquet").column("bought_probabilities_yes")
+    found = pq.read_table(place.results / "predictions.parquet")
+    assert found.column("row").to_pylist() == [*range(190, 240)]  # one set after another
     np.testing.assert_allclose(
-        found,
+        found.column("bought_probabilities_yes"),
         distcore.load(place.results).predict(parts["test_set"]).column("bought_probabilities_yes"),
         rtol=1e-5,
     )
@@ -427,7 +429,8 @@ def test_a_training_set_alone(place):
         "validation": 0,
         "test": 0,
     }
-    assert pq.read_table(place.results / "predictions.parquet").num_rows == 0
+    found = pq.read_table(place.results / "predictions.parquet")
+    assert (found.num_rows, found.schema.names[0]) == (0, "row")
     assert "bought" in done.out or done.code == 0
 
 

@@ -166,6 +166,9 @@ def test_the_bytes_are_those_of_one_process(
     with caplog.at_level("WARNING", "distcore"):
         getattr(distcore, command)(model, wide, output_directory=folder, backend="elsewhere")
     assert files(folder) == expected[command]
+    if command == "evaluate":
+        rows = pq.read_table(folder / "predictions.parquet").column("row").to_pylist()
+        assert rows == [row for row in range(ROWS) if row % 1000 != 999]
     assert len(tasks(elsewhere)) == len(tasks(elsewhere, "Survey")) > 3
     assert f"40 of {ROWS} rows were left out" in caplog.text
     assert "the first is row 999" in caplog.text
@@ -308,7 +311,7 @@ def stopped(folder, model, wide, **arguments):
     class Stopped(BaseException):
         pass
 
-    def stop(*_):
+    def stop(*_, **__):
         raise Stopped
 
     with pytest.MonkeyPatch.context() as patch:

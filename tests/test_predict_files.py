@@ -453,10 +453,10 @@ def test_what_comes_there_meanwhile_stays(
         view="none",
     )
 
-    def beside_another_one(*arguments: Any) -> int:
+    def beside_another_one(*arguments: Any, **options: Any) -> int:
         place.mkdir(exist_ok=True)
         (place / name).write_text("another one's")
-        return real(*arguments)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(results, "predictions", beside_another_one)
     with pytest.raises(UserError, match=f"{name} exists and was left as it is"):

@@ -163,9 +163,9 @@ class Rows(dict):
 def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
     """A row whose class the model does not know was told as one of the first class."""
     monkeypatch.setattr(worst_rows, "WORST", 3)
-    reader = SimpleNamespace(row_numbers=lambda split: np.arange(20, 26))
+    numbers = np.arange(20, 26)
     features = SimpleNamespace(outputs=[Told("c"), Told("b")], metadata={"c": {}, "b": {}})
-    worst = Worst(reader, SimpleNamespace(features=features))
+    worst = Worst(numbers, SimpleNamespace(features=features))
     three = np.array(
         [[0.5, 0.25, 0.25], [0.5, 0.5, 0], [1, 0, 0], [np.nan, 0, 1], [0.25, 0, 0.75], [1, 0, 0]],
         np.float32,
@@ -188,7 +188,7 @@ def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
         "b": [row(24, "b", "a", 1.0), row(25, "b", "a", 1.0), row(21, "a", "b", 0.75)],
     }
     monkeypatch.setattr(worst_rows, "WORST", 10)
-    few = Worst(reader, SimpleNamespace(features=features))
+    few = Worst(numbers, SimpleNamespace(features=features))
     list(few.seen(batches()))
     assert [each["row"] for each in few.told()["c"]] == [21, 25, 20, 24]
 
@@ -196,10 +196,8 @@ def test_the_worst_rows_are_those_whose_class_was_least_likely(monkeypatch):
 def test_the_worst_row_of_many_may_be_the_last():
     """Of a table sorted by time the first 200,000 rows are its past."""
     rows = 200_001
-    reader = SimpleNamespace(row_numbers=lambda split: np.arange(rows))
-    worst = Worst(
-        reader, SimpleNamespace(features=SimpleNamespace(outputs=[Told("c")], metadata={"c": {}}))
-    )
+    features = SimpleNamespace(outputs=[Told("c")], metadata={"c": {}})
+    worst = Worst(np.arange(rows), SimpleNamespace(features=features))
     said = np.full(rows, 0.75, np.float32)
     said[-1] = 0.0
     list(worst.seen([(Rows({"c": np.ones(rows, np.int64)}), {"c": said})]))

@@ -204,7 +204,8 @@ def evaluate(
         gpus: See `train`.
         trust: See `load`; also make the extensions that the model was trained with.
         output_directory: Where `test_statistics.json` and `predictions.parquet` go; beside the
-            file of `predict` the latter is `test_predictions.parquet`.
+            file of `predict` the latter is `test_predictions.parquet`. Its column `row` says of
+            which row each prediction is, from 0: rows that lack a target are left out.
         skip: See `train`.
         view: See `train`.
         credentials: See `load`.

@@ -17,6 +17,7 @@ from distcore.workflow.results import PREDICTIONS
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_data.sources.memory import held
+from distcore_torch.decoding import RowNumbers
 from distcore_torch.evaluation import Evaluation
 from distcore_torch.prediction import (
     Request,
@@ -90,7 +91,13 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 kept = stack.enter_context(
                     kept_columns(session.artifact, request, asked.keep, as_text=text)
                 )
-            rows = results.predictions(path, predictions, session.artifact.features, kept)
+            rows = results.predictions(
+                path,
+                predictions,
+                session.artifact.features,
+                kept,
+                numbered=evaluation is not None,
+            )
             statistics = evaluation.statistics() if evaluation is not None else {}
             if scored:
                 try:
@@ -148,8 +155,9 @@ def answered_here(
         if evaluation is None:
             yield checked(_counted(predicted(artifact, stream, request.rows), progress), source)
         else:
-            batches = scored_batches(artifact, stream, request.rows, evaluation.cut)
-            yield checked(evaluation.run(batches, progress, request.decode), source)
+            numbers = RowNumbers() if request.decode else None
+            batches = scored_batches(artifact, stream, request.rows, numbers, evaluation.cut)
+            yield checked(evaluation.run(batches, progress, numbers), source)
 
 
 def _counted(

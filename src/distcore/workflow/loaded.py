@@ -58,8 +58,8 @@ class LoadedModel(Artifact):
         asked = ("input", "output")
         with plain_torch(), encoded_stream(self, dataset, asked, data_format) as (source, stream):
             evaluation = Evaluation(self.features)
-            batches = scored_batches(self, stream, rows_of(batch_size), evaluation.cut)
-            for _ in evaluation.run(batches, Progress(), decode=False):
+            batches = scored_batches(self, stream, rows_of(batch_size), None, evaluation.cut)
+            for _ in evaluation.run(batches, Progress()):
                 continue
             source.check_unchanged()
             if not evaluation.rows:

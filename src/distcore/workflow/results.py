@@ -89,17 +89,22 @@ def predictions(
     batches: Iterator[pa.RecordBatch],
     features: Features,
     kept: Kept | None = None,
+    *,
+    numbered: bool = False,
 ) -> int:
     """Write predictions to the path, or only compute them if it is None; returns the rows that were
     written.
 
-    kept: the columns of the dataset that come before them."""
-    from distcore_torch.decoding import empty_schema, finite_or_told
+    kept: the columns of the dataset that come before them. numbered: whether they are an
+        evaluation's, which say their row."""
+    from distcore_torch.decoding import empty_schema, finite_or_told, with_row_numbers
     from distcore_torch.prediction_files import write_predictions
 
     batches = finite_or_told(batches)
     if path is not None:
         empty = empty_schema(features)
+        if numbered:
+            empty = with_row_numbers(empty)
         if kept is not None:
             batches, empty = kept.beside(batches), kept.before(empty)
         return write_predictions(path, batches, empty)

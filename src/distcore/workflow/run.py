@@ -184,6 +184,7 @@ def _evaluate_test_split(
     summary: is given what the split shows beside that."""
     from distcore_data.artifact import open_artifact
     from distcore_data.cache import open_cache
+    from distcore_torch.decoding import RowNumbers
     from distcore_torch.evaluation import Evaluation
     from distcore_torch.prediction import split_batches
 
@@ -195,15 +196,14 @@ def _evaluate_test_split(
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
+        row_numbers = reader.row_numbers("test")
         worst = None
         if "skip_save_report" not in skip and reader.rows("test"):
-            worst = Worst(reader, artifact)
+            worst = Worst(row_numbers, artifact)
             batches = worst.seen(batches)
-        results.predictions(
-            path,
-            evaluation.run(batches, session.progress, decode=path is not None),
-            artifact.features,
-        )
+        numbers = RowNumbers(row_numbers) if path is not None else None
+        found = evaluation.run(batches, session.progress, numbers)
+        results.predictions(path, found, artifact.features, numbered=True)
         session.progress.end()
         statistics = evaluation.statistics()
         if worst is not None:

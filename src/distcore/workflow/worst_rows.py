@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from distcore_data.artifact import Artifact
-    from distcore_data.cache import CacheReader
 
 WORST = 10
 LACKS = "The summary lacks its part %r: %s: %s"
@@ -25,11 +24,12 @@ log = logging.getLogger("distcore")
 
 class Worst:
     """The test rows that the model is furthest from, of each output feature: found while they are
-    scored."""
+    scored.
 
-    def __init__(self, reader: CacheReader, artifact: Artifact) -> None:
-        self._reader, self._features = reader, artifact.features
-        self._numbers: np.ndarray | None = None
+    numbers: of the split's rows, int64 [n]."""
+
+    def __init__(self, numbers: np.ndarray, artifact: Artifact) -> None:
+        self._numbers, self._features = numbers, artifact.features
         self._found: dict[str, list[JSON]] = {each.name: [] for each in self._features.outputs}
 
     def seen(self, batches: Iterable[Scored]) -> Iterator[Scored]:
@@ -45,8 +45,6 @@ class Worst:
     def _look(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
         if not self._found:
             return
-        if self._numbers is None:
-            self._numbers = self._reader.row_numbers("test")
         numbers, self._numbers = self._numbers[: batch.rows], self._numbers[batch.rows :]
         for feature in self._features.outputs:
             if feature.name not in self._found:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distcore_torch.evaluation import Evaluation
     from distcore_torch.prediction import Request
 
-VERSION = 2
+VERSION = 3
 """Of what is kept on disk, and of how datasets are cut."""
 
 log = logging.getLogger("distcore")
@@ -148,19 +148,22 @@ def _in_order(
 ) -> Iterator[pa.RecordBatch]:
     """The predictions of all pieces; what was scored goes to the evaluation."""
     from distcore_data.encoding.stream import tell_left_out, tell_unknown
+    from distcore_torch.decoding import numbered_from
 
     rows, left_out, first = 0, 0, -1
     features = session.artifact.features
     unknown = {each.name for each in features.inputs}
     for index, task in enumerate(tasks):
-        found = store.get(index) or store.put(index, answer(task))
+        found, start = store.get(index) or store.put(index, answer(task)), rows
         if found.left_out and first < 0:
             first = rows + found.first
         rows, left_out = rows + found.rows, left_out + found.left_out
         unknown &= set(found.unknown)
         if evaluation is not None and found.evaluation is not None:
             evaluation.add(found.evaluation)
-        yield from found.batches
+            yield from numbered_from(start, found.batches)
+        else:
+            yield from found.batches
     tell_left_out(rows, left_out, first)
     tell_unknown(rows - left_out, unknown, features)
 

@@ -153,6 +153,7 @@ class Answer:
             raise _unseen(error) from error
 
     def _found(self, artifact: Artifact, stream: EncodedStream) -> Found:
+        from distcore_torch.decoding import RowNumbers
         from distcore_torch.evaluation import Evaluation
         from distcore_torch.prediction import predicted, scored_batches
 
@@ -160,9 +161,9 @@ class Answer:
         state = None
         if self.score:
             evaluation = Evaluation(artifact.features)
-            batches += evaluation.run(
-                scored_batches(artifact, stream, self.rows), Progress(), self.decode
-            )
+            numbers = RowNumbers() if self.decode else None
+            scored = scored_batches(artifact, stream, self.rows, numbers)
+            batches += evaluation.run(scored, Progress(), numbers)
             state = evaluation.state()
         else:
             for parts, _ in predicted(artifact, stream, self.rows):

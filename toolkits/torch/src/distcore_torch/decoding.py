@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore_core.errors import UserError
-from distcore_data.arrow import with_nulls
+from distcore_data.arrow import scalar, with_nulls
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ DECODED_ROWS = 65_536
 
 LARGE_BYTES = 4 << 20
 """Outputs of a forward pass that are decoded by themselves."""
+
+ROW = "row"
+"""The column of an evaluation's predictions that says of which row of the dataset each is, from 0;
+the names of the others begin with their feature's."""
 
 Outputs = Mapping[str, np.ndarray]
 
@@ -42,6 +47,42 @@ class Answers(dict[str, np.ndarray]):
     def __init__(self, outputs: Outputs, logits: Mapping[str, torch.Tensor]) -> None:
         super().__init__(outputs)
         self.logits = logits
+
+
+class RowNumbers:
+    """Which rows of the dataset an evaluation's predictions are of: those of a split, or all that
+    have their targets. `tell` them in order, ahead of the predictions."""
+
+    def __init__(self, *known: np.ndarray) -> None:
+        self._told = deque(known)
+
+    def tell(self, numbers: np.ndarray) -> None:
+        """The next rows: int64 [n]."""
+        self._told.append(numbers)
+
+    def beside(self, predictions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The predictions, which are in the order of the rows, with the column ROW before them."""
+        left = np.zeros(0, np.int64)
+        for batch in predictions:
+            while len(left) < batch.num_rows:
+                left = np.concatenate([left, self._told.popleft()])
+            numbers, left = left[: batch.num_rows], left[batch.num_rows :]
+            columns = [pa.array(numbers), *batch.columns]
+            yield pa.record_batch(columns, schema=with_row_numbers(batch.schema))
+
+
+def with_row_numbers(predictions: pa.Schema) -> pa.Schema:
+    """The schema of `RowNumbers.beside`."""
+    return pa.schema([(ROW, pa.int64()), *predictions])
+
+
+def numbered_from(start: int, predictions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """An evaluation's predictions of a part of a dataset that begins at a row of it."""
+    import pyarrow.compute as pc
+
+    for batch in predictions:
+        numbers = pc.add(batch.column(ROW), scalar(start))
+        yield pa.record_batch([numbers, *batch.columns[1:]], schema=batch.schema)
 
 
 def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
@@ -126,10 +167,13 @@ def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     found: dict[str, tuple[int, int]] = {}
     rows = 0
     for batch in batches:
+        numbers = batch.column(ROW) if ROW in batch.schema.names else None
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             bad = _not_finite(column)
             if bad.size:
-                count, first = found.get(name, (0, rows + int(bad[0])))
+                place = int(bad[0])
+                row = rows + place if numbers is None else numbers[place].as_py()
+                count, first = found.get(name, (0, row))
                 found[name] = (count + bad.size, first)
         rows += batch.num_rows
         yield batch

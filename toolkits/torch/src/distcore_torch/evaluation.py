@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from distcore_core.contracts import JSON
-from distcore_torch.decoding import Outputs, decoded_passes
+from distcore_torch.decoding import Outputs, RowNumbers, decoded_passes
 from distcore_torch.diagnostics import Arrays, Diagnostics
 from distcore_torch.training.scores import MergedScores, Scores, ScoresState
 
@@ -55,12 +55,20 @@ class Evaluation:
             yield batch, outputs
 
     def run(
-        self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress, decode: bool
+        self,
+        batches: Iterator[tuple[Batch, Outputs]],
+        progress: Progress,
+        numbers: RowNumbers | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Score every batch, and give its decoded predictions, or none unless `decode`."""
+        """Score every batch, and give its decoded predictions, each beside its row's number; none
+        without `numbers`."""
         scored = self.score(batches, progress)
-        passes = (outputs for batch, outputs in scored if batch.rows and decode)
-        yield from decoded_passes(self.features, passes)
+        if numbers is None:
+            for _ in scored:
+                continue
+            return
+        passes = (outputs for batch, outputs in scored if batch.rows)
+        yield from numbers.beside(decoded_passes(self.features, passes))
 
     def state(self) -> EvaluationState:
         """What was found since the last cut."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from distcore_core.errors import DataError, UserError
 from distcore_torch.batch import Batch, Layout
-from distcore_torch.decoding import Outputs, decoded_passes, empty_schema, spread
+from distcore_torch.decoding import Outputs, RowNumbers, decoded_passes, empty_schema, spread
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Source, Split
@@ -160,18 +161,25 @@ def layout_of(features: Features, roles: Sequence[str]) -> Layout:
 
 
 def scored_batches(
-    artifact: Artifact, stream: EncodedStream, rows: int, cut: Callable[[], None] | None = None
+    artifact: Artifact,
+    stream: EncodedStream,
+    rows: int,
+    numbers: RowNumbers | None,
+    cut: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Batch, Outputs]]:
     """Every row of a stream of inputs and targets through the model; rows that lack a target are
     left out.
 
-    rows: of a forward pass. cut: called where a piece of the dataset ends and the batches before
-        were consumed."""
+    rows: of a forward pass. numbers: is told which rows are not left out. cut: called where a piece
+        of the dataset ends and the batches before were consumed."""
     layout = layout_of(artifact.features, ("input", "output"))
     together = partitions_together(len(stream.partitions))
     for number, piece in enumerate(stream.pieces()):
         if cut is not None and number and number % together == 0:
             cut()
+        if numbers is not None:
+            places = np.arange(piece.read) if piece.kept is None else piece.kept
+            numbers.tell(piece.first + places)
         yield from forward(artifact, piece.batch, layout, piece.first, rows)
 
 
