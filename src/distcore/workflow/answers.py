@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,63 +56,92 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 view=asked.view,
             )
         )
-        place = answer_place.Place(directory, mirror)
-        path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
-        scored = asked.command == "evaluate" and "skip_save_eval_stats" not in asked.skip
-        if path is not None and scored:
-            path = directory / answer_place.predictions_of_evaluation(place, asked.overwrite)
-        written = [] if path is None else [path.name]
-        if scored:
-            written.append(STATISTICS)
-        if asked.command == "evaluate" or (path is not None and path.name == PREDICTIONS):
-            answer_place.refuse_a_run(place, asked.command)
-        if path is not None and isinstance(asked.dataset, str | Path):
-            answer_place.refuse_to_replace(path.name, place, asked.dataset)
-        answer_place.refuse_beside_another(written, place)
-        if not asked.overwrite:
-            answer_place.refuse_to_overwrite(written, place, asked.command)
-        if asked.command == "evaluate":
-            answer_place.tell_what_stays(written, place)
+        files = _free_files(asked, answer_place.Place(directory, mirror))
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:
             from distcore.workflow.partitioned import answered_in_pieces as answered
         dataset, rows_at_once = held(asked.dataset), rows_of(asked.batch_size)
-        request = Request(dataset, asked.data_format, rows_at_once, decode=path is not None)
+        request = Request(
+            dataset, asked.data_format, rows_at_once, decode=files.predictions is not None
+        )
         session.progress.begin(asked.command)
         with answered(session, request, evaluation) as predictions:
             if evaluation is not None:
                 predictions = _of_some_rows(predictions, evaluation)
             if not asked.overwrite:
                 now = answer_place.Place(directory, mirror)
-                predictions = _still_free(predictions, written, now, asked.command)
+                predictions = _still_free(predictions, files.names, now, asked.command)
             kept: Kept | None = None
-            if asked.keep and path is not None:
-                text = path.suffix == ".csv"
+            if asked.keep and files.predictions is not None:
+                text = files.predictions.suffix == ".csv"
                 kept = stack.enter_context(
                     kept_columns(session.artifact, request, asked.keep, as_text=text)
                 )
             rows = results.predictions(
-                path,
+                files.predictions,
                 predictions,
                 session.artifact.features,
                 kept,
                 numbered=evaluation is not None,
             )
             statistics = evaluation.statistics() if evaluation is not None else {}
-            if scored:
-                try:
-                    results.write_json(directory / STATISTICS, statistics)
-                except BaseException:
-                    if path is not None:  # the next evaluation would take them for another's
-                        path.unlink(missing_ok=True)
-                    raise
+            if files.scores is not None:
+                _write_scores(statistics, files)
             if mirror is not None:  # before the pieces are given up
                 mirror.put_files(directory)
+        path = files.predictions
         if path is None:
             return None, statistics
         session.plugins.manager.hook.predictions_written(path=path, rows=rows)
         return path if mirror is None else mirror.store.where(path.name), statistics
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What a command writes on this machine; None: it was told not to, or has no such."""
+
+    predictions: Path | None
+    scores: Path | None
+
+    @property
+    def names(self) -> list[str]:
+        return [path.name for path in (self.predictions, self.scores) if path is not None]
+
+
+def _free_files(asked: AnswerRequest, place: answer_place.Place) -> _Files:
+    """Where the answer goes. Raises UserError, before any work, where it may not."""
+    evaluates = asked.command == "evaluate"
+    predictions = None if "skip_save_predictions" in asked.skip else place.folder / asked.file_name
+    scores = None
+    if evaluates and "skip_save_eval_stats" not in asked.skip:
+        scores = place.folder / STATISTICS
+        if predictions is not None:
+            name = answer_place.predictions_of_evaluation(place, asked.overwrite)
+            predictions = place.folder / name
+    files = _Files(predictions, scores)
+    if evaluates or (predictions is not None and predictions.name == PREDICTIONS):
+        answer_place.refuse_a_run(place, asked.command)
+    if predictions is not None and isinstance(asked.dataset, str | Path):
+        answer_place.refuse_to_replace(predictions.name, place, asked.dataset)
+    answer_place.refuse_beside_another(files.names, place)
+    if not asked.overwrite:
+        answer_place.refuse_to_overwrite(files.names, place, asked.command)
+    if evaluates:
+        answer_place.tell_what_stays(files.names, place)
+    return files
+
+
+def _write_scores(statistics: JSON, files: _Files) -> None:
+    """Write them beside the predictions, or leave neither: the next evaluation would take what
+    lies there for another's."""
+    assert files.scores is not None
+    try:
+        results.write_json(files.scores, statistics)
+    except BaseException:
+        if files.predictions is not None:
+            files.predictions.unlink(missing_ok=True)
+        raise
 
 
 def _of_some_rows(
