@@ -13,6 +13,7 @@ import path; opening it imports that class, so a class from outside the installe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -147,21 +148,23 @@ def open_artifact(
 
     credentials: of the bucket; None: what the environment gives.
     Raises ArtifactError if a file is missing, cut, swapped or foreign, or names a class that is
-    not trusted."""
+    not trusted, or if another model took its place meanwhile."""
     patient_threads()
     keep_freed_memory()
     plugins, place = plugins or Plugins(), model_place(path, credentials)
     with model_here(place) as found:
         directory = find_model(found)
-        manifest = read_manifest(directory)
-        digest = digest_file(directory / NAME).sha256
-        features = Features.from_json(manifest, plugins)
-        trainer = plugins.make(TRAINER, manifest["trainer"]["type"], manifest["trainer"]["options"])
-        token = _checked.set((directory, manifest))
-        try:
-            predictor = trainer.load(directory, features, trust=trust)
-        finally:
-            _checked.reset(token)
+        with unchanged(directory):
+            manifest = read_manifest(directory)
+            digest = digest_file(directory / NAME).sha256
+            features = Features.from_json(manifest, plugins)
+            made = manifest["trainer"]
+            trainer = plugins.make(TRAINER, made["type"], made["options"])
+            token = _checked.set((directory, manifest))
+            try:
+                predictor = trainer.load(directory, features, trust=trust)
+            finally:
+                _checked.reset(token)
     return Artifact(
         directory if isinstance(place, Path) else place,
         digest,
@@ -205,12 +208,45 @@ def model_place(
     return place if isinstance(place, Path) else Mirror.at(place, credentials)
 
 
+@contextmanager
+def unchanged(directory: Path) -> Iterator[None]:
+    """The block reads a model's folder. Raises ArtifactError if its files are others afterwards:
+    the weights may be of one model, and what the values were scaled by of another."""
+    before = _states(directory)
+    try:
+        yield
+        failed: Exception | None = None
+    except (ArtifactError, OSError) as error:
+        failed = error
+    if _states(directory) != before:
+        raise ArtifactError(
+            f"{directory} was replaced while it was being opened. Open it again. To replace a "
+            "model in use, rename a link to its folder over the old link (`mv -T`): a link is "
+            "followed once."
+        ) from failed
+    if failed is not None:
+        raise failed
+
+
+def _states(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells the files of a folder from others under their names."""
+    try:
+        found = {each.name: each.stat() for each in os.scandir(directory)}
+    except OSError:
+        return {}
+    return {
+        name: (each.st_size, each.st_mtime_ns, each.st_ctime_ns) for name, each in found.items()
+    }
+
+
 def find_model(path: Path) -> Path:
-    """The folder with model.json: the path itself, or `model/` in it. Raises ArtifactError if
-    there is none, which says how to go on with a run that has checkpoints."""
+    """The folder with model.json: the path itself, or `model/` in it; links on the way to it are
+    followed here and never again, for they may be renamed to another model. Raises ArtifactError
+    if there is none, which says how to go on with a run that has checkpoints."""
     for candidate in (path, path / MODEL):
         if (candidate / NAME).is_file():
-            return candidate
+            real = os.path.realpath(candidate)
+            return candidate if real == os.path.abspath(candidate) else Path(real)
     run = path.parent if path.name == MODEL else path
     if not run.exists():
         raise ArtifactError(f"{path}: there is no such folder. {GIVE}.")

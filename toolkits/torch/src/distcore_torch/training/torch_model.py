@@ -11,7 +11,7 @@ import torch
 
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError, UserError
-from distcore_data.artifact import find_model, model_here, read_manifest
+from distcore_data.artifact import find_model, model_here, read_manifest, unchanged
 from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, in_words, not_finite
@@ -78,8 +78,10 @@ def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
         return
     with model_here(place) as path:
         directory = find_model(path)
-        manifest = read_manifest(directory)
-        load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
+        with unchanged(directory):
+            manifest = read_manifest(directory)
+            tensors = _tensors(directory / _weights_file(directory, manifest))
+            load_weights(module, tensors, directory)
 
 
 def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
