@@ -1,6 +1,7 @@
 """What nobody holds is removed, and nothing else: temporaries of the dead, of no living process
 and of no user."""
 
+import gzip
 import os
 import shutil
 import signal
@@ -11,9 +12,12 @@ import threading
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distcore_core.io.atomic import DirectoryBuilder, write_file
+from distcore_data.dataset import Data
 from distcore_data.stores.local import LocalStore
 from distcore_data.temporaries import (
     sweep,
@@ -212,3 +216,24 @@ def test_ctrl_c_at_any_time_leaves_no_folder(tmp_path, monkeypatch, when):
         (folder / "file").write_text("of ours")
     assert not interrupts
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_that_needs_no_place_takes_none(place: Path, monkeypatch) -> None:
+    """A service may have no folder to write to; and of each request one was made and removed."""
+    rows = pa.table({"a": [1.0, 2.0]})
+    pq.write_table(rows, place / "a.parquet")
+    (place / "a.csv").write_text("a\n1\n2\n")
+    with gzip.open(place / "a.csv.gz", "wt") as file:
+        file.write("a\n1\n2\n")
+
+    with Data(place / "a.csv.gz").open({"a": "number"}) as source:  # which is unpacked
+        (made,) = os.listdir(tempfile.tempdir)
+        assert made.startswith("distcore-source-")
+        assert len(source.partitions(1 << 20)) == 1
+    assert os.listdir(tempfile.tempdir) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
+    (place / "none").touch()
+    for each in (rows, rows.to_pydict(), place / "a.parquet", place / "a.csv"):
+        with Data(each).open({"a": "number"}) as source:
+            (partition,) = source.partitions(1 << 20)
+            assert partition.read()["a"].to_pylist() == [1.0, 2.0]

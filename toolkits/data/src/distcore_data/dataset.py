@@ -15,11 +15,11 @@ from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
 from distcore_data.home import cache_home
 from distcore_data.roles import OWN
-from distcore_data.sources.fetch import without_secrets
+from distcore_data.sources.fetch import Workplace, without_secrets
 from distcore_data.sources.formats import Placed
 from distcore_data.sources.names import name_of
 from distcore_data.sources.tiles import TARGET_BYTES
-from distcore_data.temporaries import is_temporary, temporary_folder
+from distcore_data.temporaries import is_temporary
 
 if TYPE_CHECKING:
     from distcore_core.registry.index import Encoder
@@ -100,14 +100,15 @@ class Data:
             raw = settled(raw, {}, ())  # one set may have times, and another one texts of them
         made: list[Source] = []
         with ExitStack() as stack:
-            scratch = stack.enter_context(temporary_folder("source"))
 
             def opened(dataset: Any) -> Source:
+                place = Workplace(None)
+                stack.callback(place.close)  # whatever a plugin's source makes of `close`
                 source = open_source(
                     dataset,
                     raw,
                     format=self.format,
-                    scratch=scratch,
+                    scratch=place,
                     options=options,
                     plugins=plugins,
                 )

@@ -1,7 +1,8 @@
 """Bring a dataset's files to this machine's disk: paths, downloads, and copies that leave room to
 others.
 
-What is made lies in one fresh folder under `scratch`, which `Workplace.close` removes.
+What is made lies in one fresh folder under `scratch` (or the system's temporary folder), which
+`Workplace.close` removes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL, human_bytes, room
+from distcore_data.temporaries import temporary_folder
 
 PARQUET = (".parquet", ".parq", ".pq")
 """The endings of Parquet files, in small letters or capitals."""
@@ -36,26 +39,29 @@ KEPT_FREE = 512 << 20
 
 class Workplace:
     """A folder under `scratch` for what must be made before it can be read; made when first
-    needed."""
+    needed. scratch: None for a temporary folder of the system's."""
 
     def __init__(self, scratch: Path | None) -> None:
         self._scratch = scratch
         self._folder: Path | None = None
+        self._made = ExitStack()
 
     def path(self, name: str) -> Path:
         """A path for a new file or folder of this name."""
         if self._folder is None:
-            if self._scratch is not None:
+            if self._scratch is None:
+                self._folder = self._made.enter_context(temporary_folder("source"))
+            else:
                 self._scratch.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="source-", dir=self._scratch))
+                self._folder = Path(tempfile.mkdtemp(prefix="source-", dir=self._scratch))
+                self._made.callback(shutil.rmtree, self._folder, ignore_errors=True)
         holder = Path(tempfile.mkdtemp(dir=self._folder))
         return holder / (name or "data")
 
     def close(self) -> None:
         """Remove all that was made."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._folder = None
+        self._made.close()
 
 
 def is_url(dataset: str) -> bool:

@@ -70,7 +70,7 @@ def open_source(
     raw: Mapping[str, str],
     *,
     format: str | None = None,
-    scratch: Path | None = None,
+    scratch: Path | Workplace | None = None,
     options: DelimitedOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
@@ -81,7 +81,8 @@ def open_source(
         dataset: A path, a URL or a frame, as above.
         raw: The columns: name → "number", "category", "string" or "time".
         format: A member of the role `sources`, or Ludwig's word for one; None: by name and content.
-        scratch: Folder for what must be downloaded or unpacked; None: the system's.
+        scratch: Folder for what must be downloaded or unpacked; None: a temporary one of the
+            system's.
         options: How delimited text is written, and which spellings are missing values.
         storage_options: For fsspec.
         plugins: Whose formats are read; None: those of the environment.
@@ -99,7 +100,8 @@ def open_source(
         raise DataError(
             f"{_shown(dataset)}: no column is asked for. Name at least one feature in the config."
         )
-    plugins, place = plugins or environment_plugins(), Workplace(scratch)
+    plugins = plugins or environment_plugins()
+    place = scratch if isinstance(scratch, Workplace) else Workplace(scratch)
     try:
         with _opening(dataset):
             found, given = _given(dataset, format, options, place, storage_options, plugins)
