@@ -107,6 +107,26 @@ def test_rows_that_are_wrong_only_together_are_told_as_a_range(odd):
     assert re.search(r"raised for column 'age', rows 0 to 99 \(the first is 0\)", told)
 
 
+@pytest.mark.parametrize(
+    ("encode", "fault"),
+    [
+        ("return pc.cast(values, 'float32')[1:]", "gave 99 values for 100 rows of column 'age'"),
+        ("return values", "made double of column 'age', but the feature's `column` says float"),
+        ("return pa.array([[1.0]] * len(values))", "made list<item: double> of column 'age', but "),
+    ],
+)
+def test_a_feature_that_encodes_something_else_is_named_before_it_is_written(odd, encode, fault):
+    """Of too few values, whatever lies behind them in memory was taken for the last rows'."""
+    told = odd("preprocess", encode=encode)
+    assert f"distcore_odd_feature.Odd.encode {fault}" in told
+    assert "Report this to its authors." in told
+
+
+def test_a_way_to_read_that_there_is_not_is_told_by_its_feature(odd):
+    told = odd("preprocess", partial="pass\n\n    raw = 'decimal'\n\n    def other(self):")
+    assert "distcore_odd_feature.Odd.raw is 'decimal', which is none of number, category" in told
+
+
 def test_our_own_errors_keep_their_words(odd):
     code = "from distcore_core.errors import DataError; raise DataError('Bad data. Mend it.')"
     told = odd("preprocess", encode=code, code=2)

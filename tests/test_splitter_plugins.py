@@ -106,6 +106,24 @@ def test_its_options_are_checked_by_line(place, run, split, said):
     assert f"line {lines + 2}" in told
 
 
+@pytest.mark.parametrize(
+    ("returned", "fault"),
+    [
+        ("found + 1", "gave a row the split 3, which is none of 0, 1 and 2"),
+        ("found[1:]", "gave (239,) splits for 240 rows"),
+    ],
+)
+def test_a_splitter_that_loses_rows_is_named(place, run, tmp_path, returned, fault):
+    """They were left out of every split, and nothing said so."""
+    place.write(place.config, (place.folder / place.config).read_text() + SPLIT % "O")
+    faulty = (
+        LETTERS.replace("return np.array(", "found = np.array(") + f"        return {returned}\n"
+    )
+    (tmp_path / "site" / "distcore_letters_splitter.py").write_text(faulty)
+    told = run(*place.words("preprocess"), code=1)
+    assert f"distcore_letters_splitter.Letters.assign {fault}." in told
+
+
 def test_a_release_that_splits_otherwise_has_another_cache(place, run, distribution, tmp_path):
     place.write(place.config, (place.folder / place.config).read_text() + SPLIT % "O")
     run(*place.words("preprocess"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from distcore_core.contracts import Column
 from distcore_core.errors import CacheError
 from distcore_data.arrow import TYPES, from_numpy, to_numpy
 
@@ -87,6 +88,29 @@ def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
     return start, stop
 
 
+def arrow_type(column: Column) -> pa.DataType:
+    """How the values of an encoded column come from a cache."""
+    value = pa.float32() if column.dtype == "float32" else pa.int32()
+    element = pa.field("element", value, nullable=False)
+    if column.width is None:
+        return pa.list_(element)
+    return value if column.width == 1 else pa.list_(element, column.width)
+
+
+def fits(found: pa.DataType, column: Column) -> bool:
+    """Whether values of this type are those of an encoded column."""
+    expected = arrow_type(column)
+    if pa.types.is_fixed_size_list(expected):
+        return (
+            pa.types.is_fixed_size_list(found)
+            and found.list_size == column.width
+            and _same_value(found, expected)
+        )
+    if pa.types.is_list(expected):
+        return pa.types.is_list(found) and _same_value(found, expected)
+    return found == expected
+
+
 # ------------------------------------------------------------------ inside
 
 
@@ -141,3 +165,7 @@ def _array(column: Values) -> pa.Array:
     if column.values.ndim == 1:
         return flat
     return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(element, column.values.shape[1]))
+
+
+def _same_value(found: pa.DataType, expected: pa.DataType) -> bool:
+    return found.value_type == expected.value_type

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import FEATURE, JSON, Column, Feature
 from distcore_core.contracts.roles import singular
-from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue
+from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, PluginBroken
 from distcore_core.registry.index import Encoder
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ log = logging.getLogger("distcore")
 
 OWN = ("name", "type", "column")
 """What a feature's section says of the feature itself; the rest are options of its type."""
+
+
+RAW = ("number", "category", "string", "time")
+"""What `Feature.raw` may be."""
 
 
 def agreed(one: str, other: str) -> str | None:
@@ -125,6 +129,12 @@ class Features:
             *(self.outputs if "output" in roles else ()),
         ):
             column = self.source_columns[feature.name]
+            if feature.raw not in RAW:
+                raise PluginBroken(
+                    f"{type(feature).__module__}.{type(feature).__qualname__}.raw is "
+                    f"{feature.raw!r}, which is none of {', '.join(RAW)}. "
+                    "Report this to its authors."
+                )
             read = agreed(wanted.get(column, feature.raw), feature.raw)
             if read is None:
                 raise ConfigError(

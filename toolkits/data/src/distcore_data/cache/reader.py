@@ -19,6 +19,7 @@ from distcore_data.blame import one_line
 from distcore_data.cache.builder import SPLIT_CODES, SPLIT_COLUMN
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import SHARD_ROWS, FileEntry, Manifest
+from distcore_data.columns import arrow_type, fits
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
@@ -255,15 +256,6 @@ class _Decoding:
             raise damage from error
 
 
-def arrow_type(column: Column) -> pa.DataType:
-    """How a column's values come from a cache."""
-    value = pa.float32() if column.dtype == "float32" else pa.int32()
-    element = pa.field("element", value, nullable=False)
-    if column.width is None:
-        return pa.list_(element)
-    return value if column.width == 1 else pa.list_(element, column.width)
-
-
 def _joined(
     batches: list[pa.RecordBatch], columns: list[Column], files: CacheFiles
 ) -> pa.RecordBatch:
@@ -272,7 +264,7 @@ def _joined(
         empty = [pa.nulls(0, arrow_type(column)) for column in columns]
         return pa.RecordBatch.from_arrays(empty, names=[column.name for column in columns])
     for column, found in zip(columns, batches[0].schema.types, strict=True):
-        if not _fits(found, column):
+        if not fits(found, column):
             raise CacheError(
                 f"Column {column.name!r} of the cache is {found}, but its manifest says "
                 f"{arrow_type(column)}. {files.advice()}"
@@ -281,20 +273,3 @@ def _joined(
         return batches[0]
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0]
-
-
-def _fits(found: pa.DataType, column: Column) -> bool:
-    expected = arrow_type(column)
-    if pa.types.is_fixed_size_list(expected):
-        return (
-            pa.types.is_fixed_size_list(found)
-            and found.list_size == column.width
-            and _same_value(found, expected)
-        )
-    if pa.types.is_list(expected):
-        return pa.types.is_list(found) and _same_value(found, expected)
-    return found == expected
-
-
-def _same_value(found: pa.DataType, expected: pa.DataType) -> bool:
-    return found.value_type == expected.value_type

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
-from distcore_core.errors import DataError, PluginError, UserError
+from distcore_core.errors import DataError, PluginBroken, PluginError, UserError
 from distcore_core.registry.index import Encoder
 from distcore_data.arrow import from_numpy
 from distcore_data.blame import bad_row, blame_row, of_column
+from distcore_data.columns import arrow_type, fits
 from distcore_data.encoding.missing import (
     DROP,
     FILLS,
@@ -148,9 +149,23 @@ class Shard:
             pieces, numbers = _taken(pieces, self.kept), numbers[self.kept]
 
         def encode(piece: pa.Array) -> pa.Array:
-            return bound.feature.encode(piece, metadata)
+            found = bound.feature.encode(piece, metadata)
+            if len(found) != len(piece):
+                raise _broken(
+                    bound.feature.encode,
+                    f"gave {len(found)} values for {len(piece)} rows of column {bound.column!r}",
+                )
+            return found
 
-        return pa.chunked_array(_of_pieces(encode, bound, pieces, numbers))
+        found = pa.chunked_array(_of_pieces(encode, bound, pieces, numbers))
+        declared = bound.feature.column(metadata)
+        if not fits(found.type, declared):
+            raise _broken(
+                bound.feature.encode,
+                f"made {found.type} of column {bound.column!r}, but the feature's `column` says "
+                f"{arrow_type(declared)}",
+            )
+        return found
 
 
 @dataclass
@@ -278,13 +293,19 @@ class ShardWriter:
         self, plan: ShardPlan, blocks: list[Block]
     ) -> tuple[list[FileEntry | None], dict[Split, int]]:
         shard = self.recipe.open(blocks, plan)
-        splits = self.splitter.assign(shard.rows(self.splitter.needs), self.carries[plan.index])
-        entries: list[FileEntry | None] = [
-            self.builder.write_split_map(plan.index, self._map(shard, splits))
-        ]
+        assign, kept = self.splitter.assign, shard.rows(self.splitter.needs)
+        splits = np.asarray(assign(kept, self.carries[plan.index]))
+        if splits.shape != kept.numbers.shape:
+            raise _broken(assign, f"gave {splits.shape} splits for {len(kept.numbers)} rows")
         # Rows of train first, then validation, then test: one gather a column, and each split is a
         # slice of it.
         places = [np.flatnonzero(splits == code).astype(np.int32) for code in range(len(SPLITS))]
+        if sum(map(len, places)) < len(splits):
+            other = np.setdiff1d(splits, range(len(SPLITS)))[0]
+            raise _broken(assign, f"gave a row the split {other}, which is none of 0, 1 and 2")
+        entries: list[FileEntry | None] = [
+            self.builder.write_split_map(plan.index, self._map(shard, splits))
+        ]
         order = from_numpy(np.concatenate(places))
 
         def encode(each: Bound) -> pa.Array:
@@ -338,6 +359,13 @@ def _refuse_others(encoders: tuple[tuple[str, Encoder], ...]) -> None:
                 f"and otherwise by {here.who} on {socket.gethostname()} (process {os.getpid()}). "
                 f"Install {there.distribution}=={there.version} there, and run again."
             )
+
+
+def _broken(method: Any, fault: str) -> PluginBroken:
+    """What to raise for a plugin's method that gives what its role does not allow."""
+    kind = type(method.__self__)
+    name = f"{kind.__module__}.{kind.__qualname__}.{method.__name__}"
+    return PluginBroken(f"{name} {fault}. Report this to its authors.")
 
 
 def _of_pieces(
