@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distcore_core.contracts import Batch, FeatureSet
-from distcore_core.errors import UserError
+from distcore_core.errors import PluginBroken, UserError
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
@@ -46,6 +46,8 @@ class Losses:
         device: torch.device,
     ) -> None:
         self.count = len(features.outputs)
+        self._features = {each.name: each for each in features.outputs}
+        self._checked = False
         self.autocast = autocast_of(options, device)
         scaled = options.precision == "fp16"
         self.scaler = torch.amp.GradScaler(device.type, enabled=True) if scaled else None
@@ -66,10 +68,28 @@ class Losses:
         """Each output's losses of the rows: float32 [B]."""
         with nullcontext() if self.autocast is None else self.autocast():
             logits = self._forward(batch)
-        return [
+        found = [
             loss(logits[name].float(), batch[name], metadata)
             for name, loss, metadata, _ in self._outputs
         ]
+        if not self._checked and batch.rows > 1:
+            self._check(found, batch.rows)
+        return found
+
+    def _check(self, found: Sequence[object], rows: int) -> None:
+        """Look at the first losses: a mean, or a number for every pair of rows, would train too."""
+        for name, given in zip(self._features, found, strict=True):
+            if not isinstance(given, torch.Tensor) or given.numel() != rows:
+                what, feature = type(given).__name__, self._features[name]
+                if hasattr(given, "shape"):
+                    what += f" of the shape {tuple(given.shape)}"
+                section = getattr(feature.options, "loss", None)
+                kind = getattr(section, "type", type(feature).__qualname__)
+                raise PluginBroken(
+                    f"The loss of {name} ({kind}) gave a {what} for {rows} rows, in place of a "
+                    "tensor with a number for each row. Report this to its authors."
+                )
+        self._checked = True
 
     def total(self, sums: Sequence[torch.Tensor], scale: float) -> torch.Tensor:
         """`scale` times the weighted sum over outputs of their sums of losses."""
