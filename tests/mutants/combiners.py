@@ -57,6 +57,16 @@ class Unsaved(Layer):
         return super().forward(columns) @ self.projection
 
 
+@MUTANTS.fault("test_its_weights_are_trained_and_kept")
+class Clamping(Layer):
+    """Clamps its input in place, which other modules may read."""
+
+    def forward(self, columns):
+        with torch.no_grad():
+            columns.clamp_(-0.5, 0.5)
+        return super().forward(columns)
+
+
 @hookimpl
 def distcore_make_member(kind, name, context):
     made = MUTANTS.named(name)

@@ -58,6 +58,19 @@ class Idle(Linear):
         self.other = torch.nn.Linear(input_size, 1)
 
 
+@MUTANTS.fault("test_its_weights_are_trained_and_kept")
+class Levelling(Linear):
+    """Adds the mean of what it was trained on, which no state keeps."""
+
+    level = 0.0
+
+    def forward(self, hidden):
+        found = super().forward(hidden)
+        if self.training:
+            self.level = 0.9 * self.level + 0.1 * float(found.detach().mean())
+        return found + self.level
+
+
 @hookimpl
 def distcore_make_member(kind, name, context):
     made = MUTANTS.named(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from tests.mutants.harness import Mutants
 
@@ -75,6 +77,44 @@ class Unsaved(Sines):
 
     def forward(self, values):
         return torch.sin(values.reshape(-1, 1) * self.multiples + self.phases)
+
+
+@MUTANTS.fault("test_its_weights_are_trained_and_kept")
+class Clamping(Sines):
+    """Clamps the batch in place."""
+
+    def forward(self, values):
+        return super().forward(values.clamp_(-1, 1))
+
+
+@MUTANTS.fault("test_its_weights_are_trained_and_kept")
+class Running(Sines):
+    """Keeps the mean of what it was trained on where no state is saved."""
+
+    mean = 0.0
+
+    def forward(self, values):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * float(values.mean())
+        return super().forward(values - self.mean)
+
+
+@MUTANTS.fault("test_its_weights_are_trained_and_kept")
+class Dropping(Sines):
+    """Drops columns by numbers of Python's own."""
+
+    def forward(self, values):
+        found = super().forward(values)
+        keep = torch.tensor([random.random() < 0.7 for _ in range(4)])
+        return found * keep if self.training else found
+
+
+@MUTANTS.fault("test_it_reads_the_column_row_by_row")
+class Doubled(Sines):
+    """Gives doubles, which no layer after it takes."""
+
+    def forward(self, values):
+        return super().forward(values).double()
 
 
 @hookimpl

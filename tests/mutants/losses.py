@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from tests.mutants.harness import Mutants
 
 from distcore_core.hooks import hookimpl
@@ -58,6 +59,26 @@ class Shifted(Squares):
 
     def __call__(self, logits, target, metadata):
         return (logits - target - 1).square()
+
+
+@MUTANTS.fault("test_it_is_a_number_of_each_row_with_a_gradient")
+class Annealed(Squares):
+    """Counts its calls, and weighs by them."""
+
+    calls = 0
+
+    def __call__(self, logits, target, metadata):
+        self.calls += 1
+        return super().__call__(logits, target, metadata) / self.calls
+
+
+@MUTANTS.fault("test_it_is_a_number_of_each_row_with_a_gradient")
+class Seeding(Squares):
+    """Sets torch's seed, which dropout draws by."""
+
+    def __call__(self, logits, target, metadata):
+        torch.manual_seed(1)
+        return super().__call__(logits, target, metadata)
 
 
 @hookimpl

@@ -95,6 +95,25 @@ class Signed(Error):
         self.rows += len(target)
 
 
+@MUTANTS.fault("test_it_changes_nothing_but_its_states", quick=True)
+class Draining(Error):
+    """Takes its sums out when it is asked."""
+
+    def compute(self):
+        found = super().compute()
+        self.total *= 0
+        return found
+
+
+@MUTANTS.fault("test_it_changes_nothing_but_its_states")
+class Drawing(Error):
+    """Draws from the random numbers that training draws from."""
+
+    def update(self, output, target):
+        keep = torch.randperm(len(output))
+        super().update(output[keep], target[keep])
+
+
 @hookimpl
 def distcore_make_member(kind, name):
     made = MUTANTS.named(name)

@@ -93,6 +93,23 @@ class Noisy(Momentum):
         return super().average(each) + 0.001 * torch.randn_like(each)
 
 
+@MUTANTS.fault("test_its_parameters_have_the_same_order_each_time")
+class Unordered(Momentum):
+    """Takes its parameters out of a set, whose order is that of their places in memory."""
+
+    def __init__(self, parameters, learning_rate):
+        super().__init__(list(set(parameters)), learning_rate)
+
+
+@MUTANTS.fault("test_it_descends_and_leaves_alone_what_has_no_gradient")
+class Seeding(Momentum):
+    """Sets torch's seed, which dropout draws by."""
+
+    def step(self, closure=None):
+        torch.manual_seed(1)
+        super().step()
+
+
 @hookimpl
 def distcore_make_member(kind, name, context):
     made = MUTANTS.named(name)

@@ -65,6 +65,14 @@ class Own(Line):
         return 0.1 * max(0.0, 1 - step / self.steps)
 
 
+@MUTANTS.fault("test_every_step_has_a_rate")
+class Tabled(Line):
+    """Has a table of as many rates as its author's runs had steps."""
+
+    def __call__(self, step):
+        return [super(Tabled, self).__call__(each) for each in range(100)][step]
+
+
 @hookimpl
 def distcore_make_member(kind, name, context):
     made = MUTANTS.named(name)

@@ -79,6 +79,7 @@ class NetworkChecks:
         encoder = feature.network().encoder(metadata)
         hidden = encoder(batch["column"])
         assert hidden.shape == (batch.rows, encoder.output_size)
+        assert hidden.dtype == torch.float32, f"it gives {hidden.dtype}"
         assert torch.isfinite(hidden).all()
         encoder.eval()
         with torch.no_grad():

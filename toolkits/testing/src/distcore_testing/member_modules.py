@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from distcore_testing.feature_networks import NetworkChecks
-from distcore_testing.feature_rows import as_json
-from distcore_testing.member_values import OfFeature, member
+import pyarrow as pa
+
+from distcore_testing.feature_networks import NetworkChecks, batch_of
+from distcore_testing.feature_rows import as_json, encoded_or_refused
+from distcore_testing.member_values import OfFeature, member, process_stays
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +30,22 @@ class EncoderSuite(OfFeature):
         before = as_json(metadata)
         NetworkChecks().check_encoder(feature, metadata, batch)
         assert as_json(metadata) == before, "it changes the metadata"
+
+    def test_it_reads_what_no_row_had(self) -> None:
+        """Missing values, and one that was not there when the feature was fitted."""
+        import torch
+
+        feature, metadata, _ = self.fitted()
+        encoder, values = feature.network().encoder(metadata).eval(), self.values()
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        word = pa.array(["no such value"], kind) if pa.types.is_string(kind) else values[:0]
+        for each in (pa.nulls(2, kind), word):
+            each = each.dictionary_encode() if kind != values.type else each
+            if encoded_or_refused(feature, each, metadata) is not None:
+                batch = batch_of(feature, each, metadata)
+                hidden = encoder(batch["column"])
+                assert hidden.shape == (batch.rows, encoder.output_size)
+                assert torch.isfinite(hidden).all()
 
     def test_its_weights_are_trained_and_kept(self) -> None:
         feature, metadata, batch = self.fitted()
@@ -59,6 +77,7 @@ class CombinerSuite:
         with torch.no_grad():
             whole = combiner(rows)
             assert whole.shape == (40, combiner.output_size)
+            assert whole.dtype == torch.float32
             assert torch.isfinite(whole).all()
             check_rows(combiner, lambda start, stop: rows[start:stop], whole)
 
@@ -147,16 +166,20 @@ def check_rows(module: Any, take: Take, whole: torch.Tensor) -> None:
 
 
 def check_module(make: Callable[[], Any], take: Take, rows: int) -> None:
-    """Weights follow the seed, each gets a gradient, and a loaded state is all of it."""
+    """Weights follow the seed, each gets a gradient, and a loaded state is all of it, after it was
+    trained too; random numbers are torch's, and what it reads stays as it is."""
     import torch
 
+    given = take(0, rows)
+    values = given if isinstance(given, torch.Tensor) else given.values  # of a ragged column
+    before = values.clone()
     torch.manual_seed(3)
     module = make().eval()
     torch.manual_seed(3)
     same = make().eval()
     assert list(module.state_dict()) == list(same.state_dict())
     assert all(each.equal(same.state_dict()[name]) for name, each in module.state_dict().items())
-    found = module(take(0, rows))
+    found = module(given)
     trained = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
     if trained:
         (found * _random(*found.shape)).sum().backward()
@@ -166,8 +189,20 @@ def check_module(make: Callable[[], Any], take: Take, rows: int) -> None:
     torch.manual_seed(4)
     other = make().eval()
     other.load_state_dict(module.state_dict())
+    with torch.no_grad(), process_stays():
+        assert other(given).equal(module(given)), "its state is not all of it"
+    some, found = take(0, rows // 3), []
+    for each in (module, other):
+        torch.manual_seed(5)
+        each.train()
+        found.append(torch.stack([each(some) for _ in range(8)]))
+    assert found[0].equal(found[1]), "in training it draws numbers that are not torch's"
+    torch.manual_seed(6)
+    third = make().eval()
+    third.load_state_dict(module.state_dict())
     with torch.no_grad():
-        assert other(take(0, rows)).equal(module(take(0, rows))), "its state is not all of it"
+        assert third(given).equal(module.eval()(given)), "what training changes is not in its state"
+    assert values.equal(before), "it changes what it reads"
 
 
 def _random(*shape: int) -> torch.Tensor:

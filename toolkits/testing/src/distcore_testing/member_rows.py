@@ -11,7 +11,7 @@ import pytest
 
 from distcore_testing.feature_networks import descended, right_output
 from distcore_testing.feature_rows import as_json
-from distcore_testing.member_values import OfFeature
+from distcore_testing.member_values import OfFeature, process_stays
 
 
 class LossSuite(OfFeature):
@@ -31,7 +31,12 @@ class LossSuite(OfFeature):
         network, target = feature.network(), batch["column"].clone()
         before = as_json(metadata)
         logits = _logits(network, metadata, batch).requires_grad_()
-        losses = network.loss(logits, batch["column"], metadata)
+        given = logits.detach().clone()
+        with process_stays():
+            losses = network.loss(logits, batch["column"], metadata)
+        assert losses.equal(network.loss(logits, batch["column"], metadata)), (
+            "the second time the loss is another"
+        )
         assert losses.shape == (batch.rows,)
         assert losses.dtype == torch.float32
         assert torch.isfinite(losses).all()
@@ -44,6 +49,7 @@ class LossSuite(OfFeature):
             assert torch.allclose(losses[5:9], few, rtol=1e-4, atol=1e-6), "rows are not apart"
         assert as_json(metadata) == before, "it changes the metadata"
         assert batch["column"].equal(target), "it changes the target"
+        assert logits.equal(given), "it changes the logits"
 
     def test_large_logits_and_equal_ones_have_finite_losses(self) -> None:
         import torch
@@ -106,6 +112,19 @@ class MetricSuite(OfFeature):
         assert _score(fresh(), parts) == pytest.approx(whole, rel=1e-4, abs=1e-6)
         assert _score(fresh(), parts[::-1]) == pytest.approx(whole, rel=1e-4, abs=1e-6)
         assert set(found) != {whole}, "it does not look at the output"
+
+    def test_it_changes_nothing_but_its_states(self) -> None:
+        """Other metrics are given the same output and target, and may be asked before it and
+        after; whoever asks twice is told the same."""
+        fresh, output, target = self.evaluated()
+        given, metric = (output.clone(), target.clone()), fresh()
+        with process_stays():
+            metric.update(output, target)
+            found = [float(metric.compute())]
+        assert output.equal(given[0]), "it changes the output"
+        assert target.equal(given[1]), "it changes the target"
+        metric._computed = None  # what torchmetrics keeps until the next update
+        assert [float(metric.compute())] == found, "its value changes its states"
 
     def test_it_is_as_new_after_a_reset(self) -> None:
         """A training keeps its metrics from round to round."""

@@ -3,7 +3,9 @@ feature that a member is named in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -80,3 +82,29 @@ def member(kind: str, name: str, options: Mapping[str, Any], **context: Any) -> 
     plugins = Plugins()
     given = dict(options) if plugins.options_model(kind, name) is not None else None
     return plugins.make(role, name, given, **context)
+
+
+@contextmanager
+def process_stays() -> Iterator[None]:
+    """Around what must leave the process as it is: random numbers, which others draw too, and
+    torch's settings."""
+    import torch
+
+    def now() -> dict[str, Any]:
+        return {
+            "Python's random numbers": random.getstate(),
+            "numpy's random numbers": repr(np.random.get_state()),
+            "torch's random numbers": torch.get_rng_state().tolist(),
+            "torch's settings": (
+                torch.get_default_dtype(),
+                torch.get_num_threads(),
+                torch.is_grad_enabled(),
+                torch.are_deterministic_algorithms_enabled(),
+            ),
+        }
+
+    before = now()
+    yield
+    after = now()
+    changed = [name for name, value in before.items() if after[name] != value]
+    assert not changed, f"it changes {' and '.join(changed)}"

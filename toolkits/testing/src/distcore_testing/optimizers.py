@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distcore_testing.member_values import member
+from distcore_testing.member_values import member, process_stays
 
 if TYPE_CHECKING:
     import torch
@@ -58,8 +58,9 @@ class OptimizerSuite:
         weights, optimizer = self.problem()
         far = [float((each - 3).detach().abs().max()) for each in weights]
         alone = weights[-1].detach().clone()
-        for _ in range(self.steps):
-            self.step(weights, optimizer)
+        with process_stays():
+            for _ in range(self.steps):
+                self.step(weights, optimizer)
         for each, before in zip(weights[:-1], far, strict=False):
             assert float((each - 3).detach().abs().max()) < before / 2
         assert weights[-1].equal(alone)
@@ -97,6 +98,16 @@ class OptimizerSuite:
             self.step(again, other)
         assert all(each.equal(mine) for each, mine in zip(again, weights, strict=True))
 
+    def test_its_parameters_have_the_same_order_each_time(self) -> None:
+        """A checkpoint tells whose state is whose by their place: an order of a set is none."""
+        found, problems = set(), [self.problem() for _ in range(8)]  # each at places of its own
+        for weights, optimizer in problems:
+            places = {id(each): place for place, each in enumerate(weights)}
+            groups = [each for group in optimizer.param_groups for each in group["params"]]
+            found.add(tuple(places[id(each)] for each in groups))
+        assert len(found) == 1, f"{len(found)} orders in 8 times"
+        assert sorted(*found) == list(range(len(weights))), "parameters are missing"
+
     def test_the_same_steps_have_the_same_bits(self) -> None:
         found = []
         for _ in range(2):
@@ -124,7 +135,7 @@ class ScheduleSuite:
 
     def test_every_step_has_a_rate(self) -> None:
         """Finite and not negative, in runs of any length, also a step after the last."""
-        for steps in (50, 7.5, 1, 0.5):
+        for steps in (500, 50, 7.5, 1, 0.5):
             made = self.rates(steps)
             found = [float(made(step)) for step in range(math.ceil(steps) + 2)]
             assert all(math.isfinite(each) and each >= 0 for each in found)
