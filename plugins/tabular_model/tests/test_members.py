@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from distcore_core.registry.manager import Plugins
+from distcore_tabular.roles import COMBINER, DECODER, ENCODER, METRIC
 from distcore_testing import (
     CombinerSuite,
     DecoderSuite,
@@ -66,3 +67,22 @@ class TestTokenizers(Named, TokenizerSuite):
 class TestConcat(CombinerSuite):
     name = "concat"
     options: ClassVar = {"num_fc_layers": 2, "output_size": 8}
+
+
+class Half:
+    """A member whose author left a part of it out."""
+
+    parameters = state_dict = update = compute = reset = None
+
+
+@pytest.mark.parametrize(
+    ("role", "lacks"),
+    [
+        (ENCODER, ["output_size"]),
+        (COMBINER, ["output_size"]),
+        (DECODER, []),
+        (METRIC, ["metric_state"]),
+    ],
+)
+def test_what_a_member_lacks_is_known_before_it_is_called(role, lacks):
+    assert role.lacks(Half()) == lacks

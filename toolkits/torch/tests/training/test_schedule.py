@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
+from distcore_core.errors import PluginBroken
 from distcore_torch.schedule_options import LearningRateScheduler
 from distcore_torch.training.schedule import Plateau, Schedule, Shape, scaled
 
@@ -132,3 +133,13 @@ def test_scaling():
     assert [scaled(0.1, how, 4) for how in ("constant", "sqrt", "linear")] == pytest.approx(
         [0.1, 0.2, 0.4]
     )
+
+
+@pytest.mark.parametrize("rate", [None, "0.1", float("nan"), -0.001, math.inf])
+def test_a_rate_that_is_none_is_told_by_its_schedule_and_step(monkeypatch, rate):
+    """It ended in Python's words, days later perhaps, or climbed."""
+    schedule = Schedule(LearningRateScheduler(decay="linear"), Shape(BASE, TOTAL, ROUND))
+    monkeypatch.setattr(schedule, "_decay", lambda step: rate if step == 7 else BASE)
+    assert schedule.rate(6) == BASE
+    with pytest.raises(PluginBroken, match=r"decay: linear gave .* as the learning rate of step 7"):
+        schedule.rate(7)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
+from torchmetrics import MeanAbsoluteError
 
 from distcore_core.contracts import Rank
+from distcore_core.errors import PluginBroken
 from distcore_testing.loops import TinyFeature, TinyFeatures, TinyNet, tiny_batch
 from distcore_torch.batch import Batch
 from distcore_torch.training.evaluating import evaluate
@@ -253,3 +255,17 @@ def test_torchmetrics_is_imported_only_where_metrics_are_asked_for():
         "sys.exit('torchmetrics' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "given"),
+    [(torch.zeros(2), r"Tensor of the shape \(2,\)"), ({"a": 1.0}, "dict"), ("good", "str")],
+)
+def test_a_metric_whose_value_is_no_number_is_told_by_name(monkeypatch, value, given):
+    class Odd(MeanAbsoluteError):
+        def compute(self):
+            return value
+
+    monkeypatch.setattr(TinyFeature, "metrics", lambda self, metadata: {"odd": Odd()})
+    with pytest.raises(PluginBroken, match=rf"The validation odd of y is a {given}, and no number"):
+        evaluate(TinyNet(), [tiny_batch(32)], Scores(TinyFeatures(), split="validation")).compute()

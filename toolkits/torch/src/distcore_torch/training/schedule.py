@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distcore_core.contracts import JSON
+from distcore_core.errors import PluginBroken
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.members import make_named
 from distcore_torch.roles import SCHEDULE
@@ -70,8 +71,22 @@ class Schedule:
         else:
             # torch's SequentialLR goes over at the first whole step that is not below its
             # milestone.
-            rate = self._decay(step - math.ceil(self.warmup))
+            since = step - math.ceil(self.warmup)
+            rate = self._decay(since)
+            if not _right(rate):
+                raise PluginBroken(
+                    f"trainer.learning_rate_scheduler.decay: {self.options.decay} gave {rate!r} as "
+                    f"the learning rate of step {since}, which is no number from 0 on. Report this "
+                    "to its authors."
+                )
         return float(rate * self.options.reduce_on_plateau_rate**self.reductions)
+
+
+def _right(rate: Any) -> bool:
+    try:
+        return bool(0 <= rate < math.inf)
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def make_decay(options: Any, shape: Shape, warmup: float) -> Callable[[int], float]:

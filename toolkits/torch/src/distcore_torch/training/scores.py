@@ -19,6 +19,7 @@ import torch
 
 from distcore_core.contracts import JSON, Feature, FeatureSet
 from distcore_core.contracts.values import COMBINED
+from distcore_core.errors import PluginBroken
 from distcore_data.encoding.exactsum import total
 from distcore_data.printable import printable
 from distcore_torch.decoding import Answers
@@ -332,7 +333,14 @@ def _compute(metric: Any, state: MergedState, what: str) -> float | None:
         for reason in reasons
         if reason.startswith(("No positive samples", "No negative samples"))
     ]
-    number = None if meaningless else _finite(float(value))
+    try:
+        number = None if meaningless else _finite(float(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        shape = f" of the shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        raise PluginBroken(
+            f"The {what.strip()} is a {type(value).__name__}{shape}, and no number. Report this to "
+            "its authors."
+        ) from error
     if number is None:
         log.warning(
             "The %s has no value: %s",
