@@ -33,6 +33,7 @@ from distcore.workflow.session import resolved_session
 from distcore_core.contracts import Rank
 from distcore_core.errors import ConfigError, UserError
 from distcore_data.cache import Cache
+from distcore_data.features import Features
 from distcore_data.threads import processors
 from distcore_testing import data
 from distcore_torch.training.determinism import one_thread
@@ -152,6 +153,22 @@ def test_how_many_distinct_values_there_are_among_all_rows() -> None:
 
 
 # ------------------------------------------------------------------ plan
+
+
+def test_types_are_asked_for_once_however_many_columns_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    types = Features.types.fget
+    monkeypatch.setattr(Features, "types", property(lambda self: asked.append(1) or types(self)))
+    session = resolved_session("plan", config_of("category", 20, tmp_path / "cache"))
+    read = session.features.raw()
+    columns = [pa.array(["a", "b"] if name != "y" else ["0", "1"]) for name in read]
+    batch = pa.RecordBatch.from_arrays(
+        [each.dictionary_encode() for each in columns], names=list(read)
+    )
+    assert sample_of(session.features, [batch], 100).features is not None
+    assert len(asked) == 1
 
 
 def test_without_constants_the_plan_says_how_to_get_them(

@@ -407,6 +407,17 @@ def test_the_command(folder, capsys):
     assert tree(folder) == before
 
 
+def test_of_thousands_of_columns_some_are_named(folder):
+    planned = distcore.plan(config(folder), data.table(60))
+    planned["dataset"]["columns"] = {f"x{number}": "number" for number in range(50)}
+    told = render(planned)
+    assert "50 columns: x0, " in told
+    assert " x49\n" in told
+    planned["dataset"]["columns"] |= {f"y{number}": "number" for number in range(9950)}
+    assert " x49 and 9,950 more\n" in render(planned)
+    assert "y0" not in render(planned)
+
+
 def test_credentials_are_not_in_it(folder):
     changed = config(folder)
     changed["backend"]["cache_credentials"] = {"key": "hush-hush"}

@@ -1,5 +1,7 @@
 """Distinct values with their counts, all of them or rounded."""
 
+import math
+from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 
@@ -42,6 +44,28 @@ def test_no_more_are_kept_than_enough_and_quantiles_hardly_move():
         quantiles = found.quantiles(64)
         exact = np.quantile(values, np.linspace(0, 1, 65))
         assert np.abs(np.array(quantiles) - exact).max() < 0.01 * values.std()
+
+
+@given(
+    st.lists(st.integers(-3, 3) | st.floats(-1e9, 1e9), min_size=1, max_size=40),
+    st.integers(1, 70),
+)
+def test_quantiles_lie_where_fractions_say(values, parts):
+    """To the bit: what is learned goes by them."""
+    ordered = sorted(float(each) + 0.0 for each in values)
+    expected = []
+    for part in range(parts + 1):
+        place = Fraction(part * (len(ordered) - 1), parts)
+        low, high = (ordered[min(math.floor(place) + more, len(ordered) - 1)] for more in (0, 1))
+        expected.append(low + (high - low) * float(place % 1))
+    assert Distinct.of(np.array(values, float)).quantiles(parts) == expected
+
+
+def test_all_quantiles_are_looked_up_at_once(monkeypatch):
+    looks, real = [], np.searchsorted
+    monkeypatch.setattr(np, "searchsorted", lambda *a, **k: looks.append(1) or real(*a, **k))
+    Distinct.of(np.arange(100.0)).quantiles(32)
+    assert len(looks) == 1  # a column has 33 edges, and a table may have thousands of columns
 
 
 def test_few_values_are_kept_as_they_are():

@@ -154,5 +154,13 @@ def test_more_than_the_memory_is_refused_before_torch_is_asked(layers, options, 
     )
 
 
+def test_memory_is_looked_at_for_large_layers_alone(monkeypatch):
+    looks = []
+    monkeypatch.setattr("distcore_tabular.layers.free_bytes", lambda: looks.append(1) or 1 << 50)
+    for width, seen in ((32, 0), (512, 1)):
+        fc_stack(width, stack_options(output_size=width), 1)
+        assert len(looks) == seen, width
+
+
 def test_what_is_only_large_is_made():
     assert fc_stack(3, stack_options(output_size=4096), 2).output_size == 4096

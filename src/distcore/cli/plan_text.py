@@ -14,6 +14,9 @@ from distcore_data.table import table
 WIDTH = 12
 """Columns of the first word."""
 
+NAMED = 50
+"""Columns of the data that are named; `--json` has all of them."""
+
 
 def render(plan: JSON) -> str:
     """The text of what `distcore.plan` gives."""
@@ -62,8 +65,10 @@ def _dataset(dataset: JSON) -> Iterator[str]:
     size = "" if dataset["bytes"] is None else f", {human_bytes(dataset['bytes'])}"
     yield from _said("data", names)
     yield from _said("", f"{_about(dataset['rows']['count'], dataset['rows']['exact'])} rows{size}")
-    columns = dataset["columns"]
-    yield from _said("reads", f"{_count(len(columns), 'column')}: {', '.join(columns)}")
+    columns = list(dataset["columns"])
+    more = len(columns) - NAMED
+    names = ", ".join(columns[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    yield from _said("reads", f"{_count(len(columns), 'column')}: {names}")
     splits = dataset["splits"]
     if splits["train"] is None:
         yield from _said(

@@ -69,7 +69,7 @@ def sample_of(
     Raises:
         ConfigError, DataError: The config and the values do not fit, and there are no others.
     """
-    first = tables[0]
+    first, types = tables[0], features.types
     metadata: dict[str, JSON] = {}
     arrays: dict[str, pa.Array] = {}
     text: dict[str, float] = {}
@@ -90,7 +90,7 @@ def sample_of(
             for table in tables[1:]:
                 partial = feature.merge(partial, feature.partial(table.column(source)))
             more = round(distinct.get(feature.name, 0)) - seen
-            if not whole and features.types[feature.name] == "category" and more > seen // 20:
+            if not whole and types[feature.name] == "category" and more > seen // 20:
                 feature.finish(partial)  # what is made up is nobody's mistake
                 partial = feature.merge(partial, feature.partial(_made_up(more, values)))
             metadata[feature.name] = feature.finish(partial)

@@ -3,9 +3,7 @@ them, or no more than so many, which are then rounded."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -61,15 +59,12 @@ class Distinct:
         """The parts + 1 edges of so many parts of equally many values, in ascending order;
         interpolated between neighbours, as numpy.quantile does by default."""
         ends = np.cumsum(self.counts, dtype=np.int64)
-        found = []
-        for part in range(parts + 1):
-            place = Fraction(part, parts) * (int(ends[-1]) - 1)
-            below = math.floor(place)
-            low, high = (
-                float(self.values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")])
-                for at in (below, below + 1)
-            )
-            found.append(low + (high - low) * float(place - below))
+        last = ends[-1] - 1
+        below, beyond = np.divmod(np.arange(parts + 1) * last, parts)
+        at = np.concatenate([below, np.minimum(below + 1, last)])
+        low, high = self.values[np.searchsorted(ends, at, "right")].reshape(2, -1)
+        with np.errstate(over="ignore", invalid="ignore"):  # the ends of all doubles
+            found: list[float] = (low + (high - low) * (beyond / parts)).tolist()
         return found
 
     def _rounded(self, dropped: int) -> Distinct:

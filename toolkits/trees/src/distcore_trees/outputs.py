@@ -58,7 +58,8 @@ def outputs_of(features: FeatureSet, trainer: str, refused: Collection[str]) -> 
     Raises:
         UserError: Trees do not predict the type, or have no such loss.
     """
-    kinds = {each.name: features.types[each.name] for each in features.outputs}
+    types = features.types
+    kinds = {each.name: types[each.name] for each in features.outputs}
     unknown = [f"{printable(name)} ({kind})" for name, kind in kinds.items() if kind not in KINDS]
     if unknown:
         raise UserError(
