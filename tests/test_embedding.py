@@ -132,7 +132,7 @@ def test_a_program_that_its_own_workers_would_run_again_is_told(tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "A worker reads the program that started it again" in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert "rank 0" in last
+    assert "rank 0" in last or "rank 1" in last  # whichever ended first
     assert 'under `if __name__ == "__main__":`' in last
     assert not list(tmp_path.glob("results/*"))
     assert "started again (" not in done.stderr
