@@ -214,6 +214,10 @@ def test_a_class_or_an_instance_is_described_by_name(nets):
     assert torch.equal(weights["weight"], instance.weight)
 
 
+def halved(module, arguments, output):
+    return output / 2
+
+
 def test_an_instance_that_cannot_be_made_again_is_refused():
     with pytest.raises(UserError, match="cannot be made again without in_features, out_features"):
         describe(nn.Linear(2, 1))
@@ -226,6 +230,10 @@ def test_an_instance_that_cannot_be_made_again_is_refused():
         (lambda net: net.one.requires_grad_(False), r"one\.weight\.requires_grad is False here"),
         (lambda net: net.double(), r"one\.weight\.dtype is torch\.float64 here"),
         (lambda net: setattr(net, "two", nn.Identity()), "class of two is Identity here"),
+        (
+            lambda net: net.one.register_forward_hook(halved),
+            "what is hooked to one is halved here, and nothing there",
+        ),
         (
             lambda net: setattr(net.two, "weight", net.one.weight),
             r"tensor of two\.weight is that of one\.weight here, and that of two\.weight there",

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 PLAIN = (bool, int, float, str, type(None))
 """Values of settings, such as the probability of a dropout."""
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Where torch keeps what runs beside a module and changes what it gives."""
+
 
 class ModuleModel(ModelBase):
     """The model `module`. options: class, options."""
@@ -300,15 +303,15 @@ def _check_same(path: str, given: nn.Module, made: nn.Module) -> None:
         if ours.get(what) != theirs.get(what):
             raise UserError(
                 f"A {path} is made anew wherever it is trained or loaded, and a new one would be "
-                f"another network than this: {what} is {ours.get(what, 'not there')} here, and "
-                f"{theirs.get(what, 'not there')} there. Let its __init__ do what was done to it, "
+                f"another network than this: {what} is {ours.get(what, 'nothing')} here, and "
+                f"{theirs.get(what, 'nothing')} there. Let its __init__ do what was done to it, "
                 "and keep the arguments in it as `options` (a dict), or give the class and its "
                 "options: {'type': 'module', 'class': …, 'options': {…}}."
             )
 
 
 def _facts(net: nn.Module) -> dict[str, str]:
-    """What weights do not tell of a network: classes and plain settings of its parts, which
+    """What weights do not tell of a network: classes, plain settings and hooks of its parts, which
     parameters are trained, and which are one and the same."""
     facts, names = {}, dict[int, str]()
     for name, part in net.named_modules(remove_duplicate=False):
@@ -319,6 +322,10 @@ def _facts(net: nn.Module) -> dict[str, str]:
             hidden = attribute.startswith("_") or attribute == "training"
             if not hidden and all(isinstance(each, PLAIN) for each in values):
                 facts[f"{name}.{attribute}".lstrip(".")] = repr(value)
+        hooks = [hook for kind in HOOKS for hook in vars(part)[kind].values()]
+        if hooks:
+            named = (getattr(hook, "__name__", type(hook).__name__) for hook in hooks)
+            facts[f"what is hooked to {name or 'it'}"] = ", ".join(named)
     for name, parameter in net.named_parameters(remove_duplicate=False):
         facts[f"{name}.requires_grad"] = str(parameter.requires_grad)
         facts[f"{name}.dtype"] = str(parameter.dtype)
