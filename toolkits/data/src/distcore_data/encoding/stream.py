@@ -4,7 +4,7 @@ the rows.
 Missing values are treated as at fit time. As in Ludwig, that includes drop_row: a row that misses a
 value of an input with that strategy cannot be predicted, and one that misses such a target cannot
 be scored, so it is left out, with a warning; `EncodedStream.dropped` names these rows. Of an input
-of which the model knows no value, there is a warning, too.
+that is empty, or of which the model knows no value, there is a warning, too.
 """
 
 from __future__ import annotations
@@ -102,11 +102,22 @@ def tell_left_out(rows: int, left_out: int, first: int) -> None:
 
 def tell_unknown(rows: int, names: Collection[str], features: Features) -> None:
     """Warn of inputs that have no value in `rows` rows that the model knows: most often they are
-    written otherwise than when it was trained, and it answers all the same."""
+    written otherwise than when it was trained, or no longer at all, and it answers all the same."""
     if rows < FEWEST_ROWS:
         return
+    codes = _unknown_codes(features)
+    empty = [name for name in features.source_columns if name in names and name not in codes]
+    if empty:
+        shown = [repr(features.source_columns[name]) for name in empty[:5]]
+        log.warning(
+            "No row of %s has a value in %s%s, and the model was trained with values there: each "
+            "has what stands in for a missing one. Look whether the data are whole.",
+            f"{rows:,}",
+            ", ".join(shown),
+            f" and {len(empty) - 5} more columns" if len(empty) > 5 else "",
+        )
     for feature in features.inputs:
-        if feature.name in names:
+        if feature.name in names and feature.name in codes:
             metadata = features.metadata[feature.name]
             labels = feature.labels(metadata) or ()
             known = [each for code, each in enumerate(labels) if code != metadata["unknown"]]
@@ -118,6 +129,16 @@ def tell_unknown(rows: int, names: Collection[str], features: Features) -> None:
                 f"{rows:,}",
                 f" ({', '.join(shown)})" if shown else "",
             )
+
+
+def _unknown_codes(features: Features) -> dict[str, int]:
+    """{input: the code of what the model does not know}, of those that have one for each row."""
+    return {
+        each.name: features.metadata[each.name]["unknown"]
+        for each in features.inputs
+        if features.columns[each.name].width == 1
+        and features.metadata[each.name].get("unknown", -1) >= 0
+    }
 
 
 class Piece(NamedTuple):
@@ -132,11 +153,13 @@ class Piece(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """A partition. read: its rows; kept: places of those that the batch has, or None for all."""
+    """A partition. read: its rows; kept: places of those that the batch has, or None for all.
+    empty: columns of the dataset without a value in it, and in those that it was encoded with."""
 
     read: int
     kept: np.ndarray | None
     batch: pa.RecordBatch
+    empty: Collection[str]
 
 
 class EncodedStream:
@@ -147,8 +170,7 @@ class EncodedStream:
     are then some partitions of a larger dataset, and nobody is told here about rows that are left
     out and values that are unknown). threads: 0 for one a CPU.
     rows: rows of the source that were read so far. dropped: row numbers that were left out, int64,
-        in order. unknown: {input: the code of what the model does not know}, of those that had
-        nothing else so far.
+        in order. unknown: inputs that had no value so far, or none that the model knows.
     """
 
     def __init__(
@@ -163,7 +185,7 @@ class EncodedStream:
         self.features, self.metadata = features, features.metadata
         self.partitions = partitions
         self.rows = 0
-        self.unknown: dict[str, int] = {}
+        self.unknown: set[str] = set()
         self._dropped: list[np.ndarray] = []
         self._around = around
         self._surveyed = columns_to_survey(features, roles)
@@ -188,22 +210,19 @@ class EncodedStream:
     def pieces(self) -> Iterator[Piece]:
         """Every partition with which of its rows were kept, also those of which none was."""
         self.rows, self._dropped, kept_rows = 0, [], 0
-        self.unknown = {
-            each.name: self.metadata[each.name]["unknown"]
-            for each in self.features.inputs
-            if self.features.columns[each.name].width == 1
-            and self.metadata[each.name].get("unknown", -1) >= 0
-        }
+        self.unknown = {each.name for each in self.features.inputs}
+        codes, columns = _unknown_codes(self.features), self.features.source_columns
         with ThreadPoolExecutor(self._threads, thread_name_prefix="distcore-encode") as pool:
             around = self._survey(pool)
-            for read, kept, batch in chain.from_iterable(self._ahead(pool, around)):
+            for read, kept, batch, empty in chain.from_iterable(self._ahead(pool, around)):
                 if kept is not None:
                     left_out = np.setdiff1d(np.arange(read), kept, assume_unique=True)
                     self._dropped.append(left_out + self.rows)
                 self.unknown = {
-                    name: code
-                    for name, code in self.unknown.items()
-                    if (to_numpy(batch.column(name)) == code).all()
+                    name
+                    for name in self.unknown
+                    if columns[name] in empty
+                    or (name in codes and (to_numpy(batch.column(name)) == codes[name]).all())
                 }
                 yield Piece(self.rows, read, kept, batch)
                 self.rows += read
@@ -247,7 +266,10 @@ class EncodedStream:
             each.feature.name: joined(shard.encoded(each, self.metadata[each.feature.name], around))
             for each in self.recipe.features
         }
-        return _apart(pa.record_batch(columns), shard.kept, sizes)
+        empty = {
+            name for name in table.column_names if table.column(name).null_count == table.num_rows
+        }
+        return _apart(pa.record_batch(columns), shard.kept, sizes, empty)
 
     def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
         """The neighbours of every partition, if missing values are filled from other rows: reads
@@ -259,15 +281,17 @@ class EncodedStream:
         )
 
 
-def _apart(batch: pa.RecordBatch, kept: np.ndarray | None, sizes: Sequence[int]) -> list[_Encoded]:
+def _apart(
+    batch: pa.RecordBatch, kept: np.ndarray | None, sizes: Sequence[int], empty: Collection[str]
+) -> list[_Encoded]:
     """What neighbouring partitions of these sizes gave together, each by itself. kept: places in
-    all their rows of those that the batch has, or None for all."""
+    all their rows of those that the batch has, or None for all. empty: as of `_Encoded`."""
     found, start = [], 0
     for size in sizes:
         low, high, places = start, start + size, None
         if kept is not None:
             low, high = (int(place) for place in np.searchsorted(kept, (low, high)))
             places = None if high - low == size else kept[low:high] - start
-        found.append(_Encoded(size, places, batch.slice(low, high - low)))
+        found.append(_Encoded(size, places, batch.slice(low, high - low), empty))
         start += size
     return found
