@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,9 @@ def test_runs_lists_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     )
     assert told["test"] == scores
     assert (told["state"], told["evaluations"]) == ("finished", 2)
+    description = json.loads((folder / "results/experiment_second/description.json").read_text())
+    assert told["data"] == description["data"]["digest"]
+    assert 0 <= time.time() - datetime.fromisoformat(told["begun"]).timestamp() < 3600
     assert told["watched"] == {"split": "validation", "feature": "species", "metric": "accuracy"}
     assert second.split()[-1] == f"{scores['species']['accuracy']:.4g}"
 
@@ -104,6 +108,7 @@ def test_compare_says_what_differs(
     assert lines[-1] == "comparison.html"
     page = (tmp_path / "comparison.html").read_text()
     assert "other units" not in "".join(lines) + page
+    assert "of other rows" not in "".join(lines) + page
     assert "trainer.learning_rate" in page
     assert page.count("<svg") == 3
     HTMLParser().feed(page)
@@ -140,6 +145,26 @@ def test_a_comparison_tells_of_losses_in_other_units(
     sentence = "The loss of species is in other units from run to run"
     assert sentence in capsys.readouterr().out
     assert sentence in Path("comparison.html").read_text()
+
+
+def test_a_comparison_tells_of_scores_of_other_rows(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Last night's run and this night's had scores side by side, and no word of their data."""
+    monkeypatch.chdir(tmp_path)
+    lines = (folder / "penguins.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "grown.csv").write_text("".join([*lines, *lines[-40:]]))
+    (tmp_path / "other.csv").write_text("".join([lines[0], *reversed(lines[1:])]))
+    config = override(document_of(folder / "config.yaml"), ["trainer.epochs=1"])
+    first = str(folder / "results" / "experiment_first")
+    for name in ("grown.csv", "other.csv"):
+        other = distcore.train(config, dataset=tmp_path / name, output_directory=tmp_path)
+        assert main(["compare", first, str(other.directory)]) == 0
+        assert "The scores are of other rows" in capsys.readouterr().out
+        assert "The scores are of other rows" in Path("comparison.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["compare", "report"])

@@ -121,6 +121,18 @@ def units_differ(found: Rows) -> Iterator[str]:
         )
 
 
+def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
+    """A sentence if scores are of other rows from run to run: splits of other sizes, or, as the
+    digest of a frame is of the columns that a run reads, other data of the same features."""
+    sizes = {tuple(sorted(run.rows.items())) for run in runs if run.rows}
+    features = any(each[0].startswith(("input_features", "output_features")) for each in found)
+    if len(sizes) > 1 or (len({run.data for run in runs if run.data}) > 1 and not features):
+        yield (
+            "The scores are of other rows from run to run: to compare the models, have each "
+            "evaluated on one dataset (`distcore evaluate`)."
+        )
+
+
 def _written(config: Any) -> Any:
     """The config without the extension by which a search hears of its trial's rounds: nobody wrote
     it, and every trial has a path of its own there."""
@@ -204,7 +216,8 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     found = differences(runs)
     yield _table("CONFIG", names, found) if found else "The configs are the same."
     if scored := metrics(runs):
-        yield "\n\n".join([*units_differ(found), _table("METRIC", names, scored)])
+        told = [*rows_differ(runs, found), *units_differ(found)]
+        yield "\n\n".join([*told, _table("METRIC", names, scored)])
     for what, series in curves(runs):
         width = max(map(len, series))
         values = [each for one in series.values() for each in one if each is not None]
@@ -256,7 +269,8 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     yield "</div>"
     found = differences(runs)
     yield "<h2>Metrics</h2>"
-    yield from (f"<p>{escape(each)}</p>" for each in units_differ(found))
+    told = [*rows_differ(runs, found), *units_differ(found)]
+    yield from (f"<p>{escape(each)}</p>" for each in told)
     yield _html([("metric", *names), *metrics(runs)])
     yield "<h2>Config</h2>"
     yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"

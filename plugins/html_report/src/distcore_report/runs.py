@@ -43,7 +43,8 @@ class Run:
         or killed) or failed. error: why it failed.
     log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its
         starts.
-    test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
+    test: {output feature: {metric: number}}; config: as resolved; rows: of each split. data: the
+        digest of what it was trained and tested on, "" if its folder does not say.
     place: its folder's path or address. begun: seconds since 1970.
     objective: what its search is after, if it is a trial; score: by that, once it has ended.
     """
@@ -57,6 +58,7 @@ class Run:
     test: JSON = field(default_factory=dict)
     config: JSON = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    data: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     begun: float | None = None
     objective: Objective | None = None
@@ -225,6 +227,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         _read(folder / TEST, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
+        description.get("data", {}).get("digest", ""),
         record.get("parameters", {}),
         _begun(folder),
         score=record.get("score"),

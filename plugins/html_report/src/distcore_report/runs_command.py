@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
 from typing import Any
 
 from distcore_data.charts import number
@@ -73,12 +74,14 @@ def as_json(run: Run) -> dict[str, Any]:
         "path": run.place,
         "state": run.state,
         "error": run.error,
+        "begun": None if run.begun is None else datetime.fromtimestamp(run.begun, UTC).isoformat(),
         "seconds": run.seconds,
         "evaluations": run.last.get("evaluation", 0),
         "watched": {"split": split, "feature": feature, "metric": metric},
         "best": run.best,
         "best_evaluation": run.best_evaluation,
         "test": run.test,
+        "data": run.data,
     }
 
 
