@@ -25,7 +25,7 @@ from distcore.cost import constants as kept
 from distcore.cost import whole_commands
 from distcore.cost.calibrate import fitted_rates
 from distcore.cost.constants import Constants, StepRates
-from distcore.cost.made_tables import config_of
+from distcore.cost.made_tables import config_of, numbers
 from distcore.cost.sample import distinct_among, sample_of, trial_of
 from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
 from distcore.workflow.run import train_job
@@ -45,6 +45,7 @@ SOME = Constants(
     parquet_value={"number": 3e-8, "category": 2e-8},
     text_byte={"csv": 2e-8, "parquet": 2e-8},
     distinct=1e-6,
+    ranked=2e-7,
     column=1e-3,
     file=2e-5,
     parallel=0.9,
@@ -54,7 +55,7 @@ SOME = Constants(
     saved_byte=3e-9,
     start={"preprocess": 0.5, "train": 2.0, "predict": 1.5},
     memory={"preprocess": 1.2e8, "train": 4e8, "predict": 3e8},
-    held={"byte": 2.0, "text": 5.0, "distinct": 100.0},
+    held={"byte": 2.0, "text": 5.0, "distinct": 100.0, "ranked": 20.0},
     predicted=1000.0,
     message=1e-4,
     sent_byte=1e-9,
@@ -218,6 +219,23 @@ def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path)
     assert seconds[2] - seconds[1] == pytest.approx(seconds[1] - seconds[0])
     once = seconds[0] - (seconds[1] - seconds[0]) / 9 - starts["train"]
     assert 0 < once < seconds[0]  # the report's scores
+
+
+def test_quantiles_cost_by_the_value(calibrated: Path, tmp_path: Path) -> None:
+    """`init` asks for them of every number of a table of some thousand rows."""
+
+    def stages(columns: int, rows: int, kind: str) -> dict[str, Any]:
+        config = config_of(kind, columns, tmp_path / "cache")
+        found = distcore.plan(config, numbers(rows, columns, 4))["cost"]["stages"]
+        return {each["stage"]: each for each in found}
+
+    used = max(1.0, processors() * SOME.parallel)
+    for rows in (5_000, 40_000):
+        plain, ranked = stages(3, rows, "number"), stages(3, rows, "ranked")
+        more = ranked["preprocess"]["seconds"] - plain["preprocess"]["seconds"]
+        assert more == pytest.approx(SOME.ranked * 3 * rows / used)
+        held = ranked["preprocess"]["memory_bytes"] - plain["preprocess"]["memory_bytes"]
+        assert held == pytest.approx(SOME.held["ranked"] * 3 * min(rows, 1 << 14), abs=2)
 
 
 @pytest.mark.parametrize("split", [(1000, 2000), (5000, 5900), (100, 200)])

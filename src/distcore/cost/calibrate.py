@@ -115,9 +115,9 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
     }
     kinds = {"few": "category", "many": "category", "dates": "date", "text": "text"}
 
-    def run(name: str, ending: str) -> _Run:
+    def run(name: str, ending: str, kind: str | None = None) -> _Run:
         path = folder / f"{name}.{ending}"
-        table, kind = made[name], kinds.get(name, "number")
+        table, kind = made[name], kind or kinds.get(name, "number")
         (pacsv.write_csv if ending == "csv" else pq.write_table)(table, str(path))
         return _preprocessed(path, config_of(kind, table.num_columns - 1, folder / "cache"))
 
@@ -130,6 +130,7 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
             *(("text", "csv"), ("text", "parquet")),
         )
     }
+    ranked = run("short", "parquet", "ranked").seconds - found["short", "parquet"].seconds
     spent = {key: max(0.0, each.seconds - nothing.seconds) for key, each in found.items()}
     sizes = {key: each.bytes for key, each in found.items()}
     byte = max(
@@ -173,6 +174,7 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
             "parquet": spent["text", "parquet"] / text,
         },
         "distinct": extra / distinct_values(made["many"]),
+        "ranked": max(0.0, ranked) / (TALL_ROWS * NUMBERS),
         "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
         "file": of_files / (FILES * (NUMBERS + 1)),
         "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),

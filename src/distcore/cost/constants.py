@@ -21,7 +21,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 6
+VERSION = 7
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
@@ -37,6 +37,10 @@ CALLED = {
 
 PREDICTED_AT_ONCE = 200_000
 """Rows of a prediction; more of them take hardly more memory."""
+
+
+RANKED = 1 << 14
+"""Values that are kept of a column for its quantiles, at most."""
 
 
 def rows_under_way() -> int:
@@ -62,6 +66,7 @@ class Constants:
     csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
         value, beside that, by kind ("number", "category", "date"). text_byte: all of it for a byte
         of text, by format ("csv", "parquet"). distinct: a distinct text of a category or date.
+        ranked: a number's, if its column's quantiles are needed, beside the rest.
         column: of a table. file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
     step: a training step's, by torch's threads ("1", and as many as there are by default).
@@ -69,7 +74,9 @@ class Constants:
         writing a byte of a checkpoint.
     start: of a command that has nothing to do, by command. memory: the same, bytes at the peak.
     held: bytes of memory of what is under way in preprocessing: a byte of numbers and categories as
-        Arrow has them ("byte"), one of text ("text"), a distinct value of a category ("distinct").
+        Arrow has them ("byte"), one of text ("text"), a distinct value of a category
+        ("distinct"), one of the first RANKED rows of a column whose quantiles are needed
+        ("ranked").
     predicted: bytes of memory a row that is predicted, of the first PREDICTED_AT_ONCE.
     message, sent_byte: a collective's, between two processes over the loopback.
     """
@@ -79,6 +86,7 @@ class Constants:
     parquet_value: Mapping[str, float]
     text_byte: Mapping[str, float]
     distinct: float
+    ranked: float
     column: float
     file: float
     parallel: float

@@ -6,7 +6,14 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, load, rows_under_way
+from distcore.cost.constants import (
+    PREDICTED_AT_ONCE,
+    RANKED,
+    Constants,
+    StepRates,
+    load,
+    rows_under_way,
+)
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
@@ -114,8 +121,10 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     rows = min(dataset["rows"]["count"], rows_under_way())
     memory = constants.memory["preprocess"] + _under_way(constants, sample, dataset, rows)
     memory += constants.held["distinct"] * _distinct(sample, dataset)
+    memory += constants.held["ranked"] * sample.ranked * min(dataset["rows"]["count"], RANKED)
     memory += _packed(dataset, rows)
     fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
+    encoding += constants.ranked * sample.ranked * dataset["rows"]["count"]
     return _stage("preprocess", fixed + encoding / used, memory, "")
 
 

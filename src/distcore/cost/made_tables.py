@@ -57,16 +57,17 @@ def _with_target(columns: Mapping[str, Any], rows: int) -> pa.Table:
 
 
 def config_of(kind: str, columns: int, cache: Path, **changes: Any) -> JSON:
-    """A config whose inputs x0, x1, … are all of one type."""
+    """A config whose inputs x0, x1, … are all of one type, or "ranked": numbers with quantiles."""
     by_kind: dict[str, JSON] = {
         "number": {"preprocessing": {"normalization": "zscore"}},
+        "ranked": {"type": "number", "encoder": {"type": "ple"}},
         "category": {"preprocessing": {"most_common": 1_000_000}},
         "text": {"encoder": {"type": "embed"}},
         "date": {},
     }
     options = by_kind[kind]
     return {
-        "input_features": [{"name": f"x{i}", "type": kind, **options} for i in range(columns)],
+        "input_features": [{"name": f"x{i}", "type": kind} | options for i in range(columns)],
         "output_features": [{"name": "y", "type": "binary"}],
         "trainer": {"epochs": 1, "batch_size": 1024},
         "backend": {"type": "local", "cache_dir": str(cache)},

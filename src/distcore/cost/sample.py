@@ -36,6 +36,7 @@ class Sample:
 
     text_bytes: {feature: bytes of a value}, if its values are text.
     distinct: {feature: about how many distinct values the dataset has}, likewise.
+    ranked: columns whose quantiles are needed.
     features, encoded: fitted to these rows, and the first of them encoded; None if they cannot be
         fitted by themselves (no value, one class).
     whole: whether these are all rows that will be fitted.
@@ -46,6 +47,7 @@ class Sample:
     encoded_bytes: float
     text_bytes: dict[str, float]
     distinct: dict[str, float]
+    ranked: int
     features: Features | None
     encoded: pa.RecordBatch | None
     whole: bool = False
@@ -112,6 +114,7 @@ def sample_of(
         size / max(1, first.num_rows),
         text,
         distinct,
+        sum("quantiles" in each for each in metadata.values()),
         features.fitted(metadata) if fitted else None,
         pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)) if fitted else None,
         whole,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from distcore.cost.constants import PREDICTED_AT_ONCE, rows_under_way
+from distcore.cost.constants import PREDICTED_AT_ONCE, RANKED, rows_under_way
 from distcore.cost.made_tables import categories, config_of, distinct_values, numbers, texts
 from distcore_core.errors import DistcoreError
 from distcore_data.memory import UNIT_OF_PEAK
@@ -85,12 +85,15 @@ class Starts:
         wide, written = numbers(ROWS, 5 * NUMBERS, 4), texts(MANY_ROWS)
         few, many = (categories(MANY_ROWS, 2, values) for values in (100, MANY_ROWS))
         distinct = self._more("category", many) - self._more("category", few)
-        byte = self._more("number", wide) / (8 * wide.num_columns * ROWS)
+        plain = self._more("number", wide)
+        byte = plain / (8 * wide.num_columns * ROWS)
+        ranked = max(0.0, self._more("ranked", wide) - plain)
         rows = min(MANY_ROWS, rows_under_way())
         of_text = pc.sum(pc.binary_length(written["x0"])).as_py() * rows / MANY_ROWS
         return {
             "byte": byte,
             "distinct": max(0.0, distinct) / (distinct_values(many) - distinct_values(few)),
+            "ranked": ranked / (5 * NUMBERS * min(ROWS, RANKED)),
             "text": max(0.0, self._more("text", written) - byte * 8 * rows) / of_text,
         }
 
