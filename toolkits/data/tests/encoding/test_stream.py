@@ -1,5 +1,7 @@
 """Rows of many columns are encoded several partitions at a time, to what each gives by itself."""
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -184,3 +186,11 @@ def test_columns_that_came_empty_are_told(write, table, features, tmp_path, capl
     rows = ROWS - table["strict"].null_count
     assert said.startswith(f"No row of {rows} has a value in 'x3', 'words', and the model was")
     assert " and 2 more columns" in told([f"x{each}" for each in range(7)], ROWS)[1][0]
+
+
+def test_one_partition_starts_no_thread(table, features, monkeypatch):
+    """A service answers a row at a time, and a thread for each took a quarter of its time."""
+    monkeypatch.setattr(threading.Thread, "start", lambda *_: pytest.fail("a thread was started"))
+    source = open_source(table.slice(0, 1), features.raw())
+    (found,) = stream.encode_stream(source, features, ("input",)).pieces()
+    assert found.read == 1

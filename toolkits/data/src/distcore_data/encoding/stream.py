@@ -239,6 +239,9 @@ class EncodedStream:
         reader stops is waited for."""
         waiting: deque[Future[list[_Encoded]]] = deque()
         try:
+            if 0 < len(self.partitions) <= self._together:  # no thread for a row of a service
+                yield self._encode(self.partitions, around[0] if around else {})
+                return
             for first in range(0, len(self.partitions), self._together):
                 run = self.partitions[first : first + self._together]
                 waiting.append(pool.submit(self._encode, run, around[first] if around else {}))
