@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 import distcore
+from distcore.workflow.partitioned.task import Model
 from distcore_core.errors import ArtifactError
+from distcore_data.artifact import open_artifact
 from distcore_torch.training import torch_model
 
 CONFIG = {
@@ -108,3 +110,16 @@ def test_weights_to_start_from_are_of_one_model(runs: Path, tmp_path: Path, whil
             output_directory=tmp_path / "results",
         )
     assert not (tmp_path / "results").exists()
+
+
+def test_a_process_elsewhere_answers_with_no_other_model(runs: Path, tmp_path: Path) -> None:
+    """The files that travel with tasks are read again after the model was opened."""
+    folder = tmp_path / "model"
+    shutil.copytree(runs / "one" / "model", folder)
+    opened = open_artifact(folder)
+    shutil.rmtree(folder)
+    shutil.copytree(runs / "two" / "model", folder)
+    sent = Model.of(opened, trust=False)
+    shutil.rmtree(folder)  # which the other machine does not see
+    with pytest.raises(ArtifactError, match="was replaced meanwhile"):
+        sent.open()

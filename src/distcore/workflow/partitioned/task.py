@@ -73,6 +73,11 @@ class Model:
         with _opening:
             if self.digest not in _opened:
                 found = self._opened_here()
+                if found.digest != self.digest:
+                    at = self.place if isinstance(self.place, Path) else self.place.url
+                    raise ArtifactError(
+                        f"The model in {at} was replaced meanwhile. Run the command again."
+                    )
                 _opened.clear()
                 _opened[self.digest] = found
             return _opened[self.digest]
@@ -83,12 +88,7 @@ class Model:
 
         plugins = Plugins(self.block)
         if not isinstance(self.place, Path):
-            found = open_artifact(self.place, plugins=plugins, trust=self.trust)
-            if found.digest != self.digest:
-                raise ArtifactError(
-                    f"The model in {self.place.url} was replaced meanwhile. Run the command again."
-                )
-            return found
+            return open_artifact(self.place, plugins=plugins, trust=self.trust)
         path = self.place / NAME
         if path.is_file() and digest_file(path).sha256 == self.digest:
             return open_artifact(self.place, plugins=plugins, trust=self.trust)
