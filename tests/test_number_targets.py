@@ -73,13 +73,16 @@ def test_rows_without_a_target_are_left_out(tmp_path):
     assert np.isfinite(errors).all()
 
 
-def test_a_constant_target_is_predicted(tmp_path):
+def test_a_constant_target_is_predicted_and_told(tmp_path, caplog):
+    """Scores of it are perfect, and a job that goes by them would have taken the model."""
     data = table()
     data = data.set_column(2, "y", pa.array(np.full(ROWS, 16777217.0)))
     scores, errors, _ = scores_and_errors(tmp_path, config(tmp_path), data)
     assert np.abs(errors).max() < 10.0
     assert np.abs(errors).max() / 16777217.0 < 1e-6
     assert scores["root_mean_squared_error"] < 10.0
+    told = "Output 'y' is 16777217.0 in every row, so its scores say nothing."
+    assert [each[: len(told)] for each in caplog.messages].count(told) == 1
 
 
 @pytest.mark.filterwarnings("error:overflow")

@@ -16,7 +16,13 @@ from distcore.search.outcome import SearchOutcome, collect, conclude, in_words, 
 from distcore.search.section import Section, check_candidates
 from distcore.search.trial import TrialWork
 from distcore.workflow import results
-from distcore.workflow.prepare import check_predictions, data_options, key_of_these, prepare
+from distcore.workflow.prepare import (
+    check_predictions,
+    data_options,
+    key_of_these,
+    prepare,
+    tell_constant_targets,
+)
 from distcore_core.contracts import JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, DistcoreError, Stopped, UserError
 from distcore_core.registry.manager import Plugins
@@ -152,6 +158,7 @@ class Search:
         `prepare`."""
         cache = prepare(self.session, self.data, check)
         check_predictions(self.session, cache)
+        tell_constant_targets(self.session, cache)
         check_objective(
             self.section, self.objective, self.session.features, cache, self.session.plugins
         )

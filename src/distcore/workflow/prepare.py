@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from distcore_data.cache import Cache, CacheBuilder
     from distcore_data.cache.manifest import Manifest
     from distcore_data.encoding.sampling import Sampling
+
+log = logging.getLogger("distcore")
 
 
 def prepare(session: Session, data: Data, check: Callable[[str], None] | None = None) -> Cache:
@@ -96,6 +99,23 @@ def check_predictions(session: Session, cache: Cache) -> None:
 
         with open_cache(cache, session.plugins) as reader:
             empty_schema(session.features.fitted(reader.metadata))
+
+
+def tell_constant_targets(session: Session, cache: Cache) -> None:
+    """Warn of an output of numbers that are all one: its scores are perfect and say nothing. (Of
+    one class there is nothing to learn, which is an error.)"""
+    from distcore_data.cache import open_cache
+
+    with open_cache(cache, session.plugins) as reader:
+        for feature in session.features.outputs:
+            found = reader.metadata[feature.name]
+            if session.features.types[feature.name] == "number" and found["min"] == found["max"]:
+                log.warning(
+                    "Output %r is %r in every row, so its scores say nothing. Look whether the "
+                    "data are whole.",
+                    feature.name,
+                    found["min"],
+                )
 
 
 def check_storage(

@@ -13,7 +13,12 @@ from distcore.workflow import folders, receipt, results
 from distcore.workflow.description import describe
 from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
-from distcore.workflow.prepare import check_predictions, check_storage, prepare
+from distcore.workflow.prepare import (
+    check_predictions,
+    check_storage,
+    prepare,
+    tell_constant_targets,
+)
 from distcore.workflow.requests import (
     ConfigLike,
     TrainRequest,
@@ -60,6 +65,7 @@ def run(asked: TrainRequest) -> Outcome:
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
         check_predictions(session, cache)
+        tell_constant_targets(session, cache)
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
             start = results.write_weights(session, weights)
