@@ -175,6 +175,17 @@ def test_mistakes_in_a_plugins_section_are_told_with_their_lines_and_the_nearest
     assert told("mycompany: [1]\n")[0].startswith("line 4: mycompany: should be a mapping")
 
 
+@pytest.mark.parametrize("field", ["SecretStr", "str = Field(exclude=True)"])
+def test_a_secret_is_no_option(plugin: Callable[..., None], field: str) -> None:
+    """The plugin was given ten stars, or nothing, and nobody was told."""
+    source = SECTION.replace("project: ", f"token: {field}\n        project: ")
+    source = source.replace("import Field", "import Field, SecretStr")
+    plugin("my-company", source, kind="sections", entry="mycompany")
+    (mine,) = told("mycompany: {token: hush, project: blue}\n")
+    assert mine.startswith("line 4: mycompany.token: its plugin declares a secret")
+    assert "hush" not in mine
+
+
 @pytest.mark.usefixtures("mycompany")
 def test_an_unknown_section_gets_the_nearest_word_of_the_apps_and_the_plugins_sections() -> None:
     (mine,) = told("mycompani: {project: blue}\n")

@@ -18,6 +18,12 @@ M = TypeVar("M", bound="BaseModel")
 MOST = 2**63 - 1
 """The largest whole number of 64 bits."""
 
+NOT_WRITTEN = (
+    "its plugin declares a secret (SecretStr, or exclude=True), which the config of a run would "
+    "not keep: it would come as stars, or not at all. Secrets are no options; the plugin should "
+    "take the name of an environment variable or of a file. Report this to its authors"
+)
+
 
 def validated(model: type[M], values: Any) -> tuple[M | None, list[Problem]]:
     """The values as a model has them, and what is wrong with them; None: the model refused them."""
@@ -28,18 +34,25 @@ def validated(model: type[M], values: Any) -> tuple[M | None, list[Problem]]:
     except ValidationError as error:
         return None, list(_mistakes_in(error, model, values))
     kept = made.model_dump(by_alias=True, exclude_unset=True)
-    return made, list(_no_such_numbers(values, kept, ()))
+    fields = type(made).model_fields
+    left_out = [each for each in made.model_fields_set if each in fields and fields[each].exclude]
+    problems = [Problem((each,), NOT_WRITTEN) for each in sorted(left_out)]
+    return made, [*problems, *_not_kept(values, kept, ())]
 
 
-def _no_such_numbers(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
+def _not_kept(given: Any, made: Any, path: KeyPath) -> Iterator[Problem]:
     """What a model has as a number, and should not: pydantic reads true as 1, and `num_layers: yes`
-    is a mistake; and numbers that no array, no float or no JSON can hold."""
+    is a mistake; numbers that no array, no float or no JSON can hold; and secrets."""
+    from pydantic import SecretBytes, SecretStr
+
     if isinstance(made, Mapping) and isinstance(given, Mapping):
         for name in given.keys() & made.keys():
-            yield from _no_such_numbers(given[name], made[name], (*path, name))
+            yield from _not_kept(given[name], made[name], (*path, name))
     elif isinstance(made, list | tuple) and isinstance(given, list | tuple):
         for place, pair in enumerate(zip(given, made, strict=False)):
-            yield from _no_such_numbers(*pair, (*path, place))
+            yield from _not_kept(*pair, (*path, place))
+    elif isinstance(made, SecretStr | SecretBytes):
+        yield Problem(path, NOT_WRITTEN)
     elif isinstance(given, bool) and not isinstance(made, bool) and isinstance(made, int | float):
         yield Problem(path, f"should be a number, not a boolean; got {given}")
     elif isinstance(made, float) and not math.isfinite(made):
