@@ -68,7 +68,7 @@ class Clumsy:
     @hookimpl
     def run_started(self): raise OSError("disk full")
     @hookimpl
-    def epoch_finished(self, epoch): raise KeyError("loss")
+    def epoch_finished(self, epoch): raise KeyError("loss") if epoch == 1 else SystemExit("log in")
     @hookimpl
     def run_finished(self): raise RuntimeError("no connection")
 
@@ -193,6 +193,8 @@ def test_an_extension_that_asks_to_stop_ends_training_well(tmp_path, diary, capl
 
     stopped = trained("diary", "budget", epochs=5, output_directory=tmp_path / "stopped")
     assert len(stopped.training_statistics["validation"]["y"]["loss"]) == 2
+    if workers == 1:  # another process warns by itself
+        assert "Extension 'budget' answered 1: only a sentence ends training" in caplog.text
     why = "Extension 'budget' asked to stop: two epochs are enough."
     assert json.loads((stopped.model / "model.json").read_text())["extra"]["stopped"] == why
     by = {each["event"]: each for each in diary()}
@@ -353,7 +355,10 @@ def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary,
         "Extension 'clumsy' failed at run_started and was passed over: OSError: disk full"
         in caplog.text
     )
-    assert "'clumsy' failed at epoch_finished" in caplog.text
+    assert "'clumsy' failed at epoch_finished and was passed over: KeyError" in caplog.text
+    assert (
+        "'clumsy' failed at epoch_finished and was passed over: SystemExit: log in" in caplog.text
+    )
     assert "'clumsy' failed at run_finished" in caplog.text
     assert [each["event"] for each in diary()].count("epoch_finished") == 2
 

@@ -377,6 +377,14 @@ def test_options_that_a_plugin_does_not_take_are_refused(tmp_path: Path) -> None
     assert "takes no options" in answer
 
 
+def test_options_that_are_no_pydantic_model_are_the_plugins_fault(tmp_path: Path) -> None:
+    source = GOOD + "@hookimpl\ndef distcore_options_model(kind, name): return dict\n"
+    distribution(tmp_path, "good-one", source)
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginBroken | good-one 1.0 offers trainer 'mine', but its")
+    assert "what it gave (<class 'dict'>) is no pydantic model" in answer
+
+
 def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
     """firstresult hooks can be wrapped, which is how an extension changes what a plugin makes."""
     distribution(tmp_path, "good-one", GOOD)

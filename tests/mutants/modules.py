@@ -62,6 +62,11 @@ MUTANTS.module(
     "test_its_factory_makes_all_that_its_role_asks_for",
 )
 MUTANTS.module(
+    f"{MODULES}.seeding_module",
+    "It sets the seed of numpy's random numbers, which are everybody's.",
+    "test_its_factory_makes_all_that_its_role_asks_for",
+)
+MUTANTS.module(
     f"{MODULES}.unstated_module",
     "Its data version is a number with a fraction.",
     "test_its_data_version_is_one",

@@ -88,10 +88,12 @@ def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         who, event = name.rpartition(" ")[0], method.__name__
         try:
             answer = method(*values)
-        except Exception as error:  # noqa: BLE001 - whatever a listener does, the run goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it does, the run goes on
             told = f"{type(error).__name__}: {error}"
             log.warning("Extension %r failed at %s and was passed over: %s", who, event, told)
             return None
+        if event == "epoch_finished" and answer and not isinstance(answer, str):
+            log.warning("Extension %r answered %r: only a sentence ends training", who, answer)
         return f"Extension {who!r} asked to stop: {answer}" if isinstance(answer, str) else None
 
     return tell

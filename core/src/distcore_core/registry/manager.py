@@ -136,7 +136,10 @@ class Plugins(Installed):
             return None
         caller = self._of_one("distcore_options_model", self._modules[kind, name])
         with _answering(self.find(kind, name), "distcore_options_model"):
-            return caller(kind=kind, name=name, role=role, given=given, plugins=self)
+            model: type | None = caller(kind=kind, name=name, role=role, given=given, plugins=self)
+            if model is not None and not hasattr(model, "model_validate"):
+                raise TypeError(f"what it gave ({model!r}) is no pydantic model")
+            return model
 
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
         """The options as an instance of the plugin's model; mistakes raise ConfigError with
@@ -148,13 +151,8 @@ class Plugins(Installed):
         )
         if model is None:
             if options:
-                raise ConfigError(
-                    [
-                        ConfigIssue(
-                            0, f"{singular(kind)} {name}", f"takes no options, but got {options!r}"
-                        )
-                    ]
-                )
+                where, what = f"{singular(kind)} {name}", f"takes no options, but got {options!r}"
+                raise ConfigError([ConfigIssue(0, where, what)])
             return None
         if isinstance(options, model):
             return options

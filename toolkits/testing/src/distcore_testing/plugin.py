@@ -4,8 +4,10 @@ their depth, its factories honest, its checks well formed."""
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -80,7 +82,7 @@ class PluginSuite:
 
     def test_an_unknown_option_is_refused_by_its_name(self) -> None:
         """Options come from a model with extra="forbid", or there are none."""
-        with pytest.raises(ConfigError, match=UNKNOWN):
+        with self.unchanged(), pytest.raises(ConfigError, match=UNKNOWN):
             Plugins().validate(
                 self.kind, self.name, {**self.options, UNKNOWN: 1}, role=self._role()
             )
@@ -116,15 +118,18 @@ class PluginSuite:
         assert hook(name="no such name anywhere", **{**given, "plugins": plugins}) is None
 
     def test_its_factory_makes_all_that_its_role_asks_for(self) -> None:
-        """One that raises, answers None or leaves a member out ends each run that names it."""
+        """One that raises, answers None or leaves a member out ends each run that names it; one
+        whose modules set a seed when they are imported changes the first run of a process."""
         role: Role[Any] | None = ROLES.get(self.kind)
         if role is None or self.kind in ("loaders", "sections", "upgrades"):
             pytest.skip("the suite of its role makes it")
         context = {"column": "column", "role": self.role} if self.kind == "features" else {}
         plugins = Plugins()
-        first, second = (
-            plugins.make(role, self.name, dict(self.options) or None, **context) for _ in range(2)
-        )
+        with self.unchanged():
+            first, second = (
+                plugins.make(role, self.name, dict(self.options) or None, **context)
+                for _ in range(2)
+            )
         assert first is not None
         assert type(first) is type(second)
         close = getattr(first, "close", None)
@@ -144,13 +149,24 @@ class PluginSuite:
 
     # -------------------------------------------------------------- parts
 
+    def unchanged(self) -> AbstractContextManager[None]:
+        """Around what leaves numpy's and torch's random numbers, and torch's settings, as they are.
+
+        Libraries draw Python's while they are imported."""
+        if importlib.util.find_spec("torch") is None:
+            return nullcontext()
+        from distcore_testing.member_values import process_stays
+
+        return process_stays(but=["Python's random numbers"])
+
     def loaded(self, number: int = 0) -> dict[str, Any]:
         """What importing the module costs, in the measurement of this number."""
         return measured(self.kind, self.name, number)
 
     def schema(self) -> dict[str, Any] | None:
         """Of its options, or None if it has none."""
-        model: Any = Plugins().options_model(self.kind, self.name, self._role())
+        with self.unchanged():
+            model: Any = Plugins().options_model(self.kind, self.name, self._role())
         found: dict[str, Any] | None = model and json.loads(json.dumps(model.model_json_schema()))
         return found
 
