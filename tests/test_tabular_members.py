@@ -198,6 +198,26 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
 
 
+def test_a_model_tells_of_whose_members_are_gone_or_of_another_release(place, run, tmp_path):
+    """Another release may compute otherwise by the same weights, and nothing said so."""
+    run(*place.words("train"))
+    words = place.words("predict", "--model_path", place.results, "--overwrite")
+    assert "was trained with" not in run(*words)
+    info = tmp_path / "site" / "distcore_waves-1.0.dist-info"
+    metadata = (info / "METADATA").read_text()
+    (info / "METADATA").write_text(metadata.replace("Version: 1.0", "Version: 2.0"))
+    said = run(*words)
+    for what in ("encoder 'number.waves'", "decoder 'number.mean'", "combiner 'gated'"):
+        assert (
+            f"The model was trained with {what} of distcore-waves 1.0; distcore-waves 2.0" in said
+        )
+    assert "log_cosh" not in said
+    (info / "entry_points.txt").write_text("")
+    told = run(*words, code=2)
+    assert "of distcore-waves 1.0, which is not installed here." in told
+    assert "Install distcore-waves==1.0." in told
+
+
 @pytest.mark.system
 def test_plan_and_results_name_who_offers_them(place, run):
     planned = json.loads(run("plan", "--config", place.config, "--dataset", place.data, "--json"))

@@ -13,8 +13,9 @@ import path; opening it imports that class, so a class from outside the installe
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from distcore_core.contracts import JSON, TRAINER, Predictor, ResultsStore, TrainJob
-from distcore_core.errors import ArtifactError, TrainingError
+from distcore_core.errors import ArtifactError, PluginNotFound, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder, write_new_file
 from distcore_core.io.digest import digest_file
 from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_core.registry.manager import Plugins
+from distcore_data.blame import OWN
 from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.os_errors import explained
@@ -41,8 +43,13 @@ from distcore_data.threads import patient_threads
 if TYPE_CHECKING:
     from distcore_data.sources.options import DelimitedOptions
 
+log = logging.getLogger("distcore")
+
 VERSION = 2
 """Version of the layout of model.json."""
+
+PREDICTING = ("models", "trainers", "encoders", "decoders", "combiners")
+"""What decides predictions beside features: roles, without the plugin that declares them."""
 
 NAME = "model.json"
 MOST_BYTES = 1 << 30
@@ -157,6 +164,7 @@ def open_artifact(
         with unchanged(directory):
             manifest = read_manifest(directory)
             digest = digest_file(directory / NAME).sha256
+            _compare_makers(manifest.get("plugins") or [], plugins)
             features = Features.from_json(manifest, plugins)
             made = manifest["trainer"]
             trainer = plugins.make(TRAINER, made["type"], made["options"])
@@ -173,6 +181,25 @@ def open_artifact(
         predictor,
         plugins,
     )
+
+
+def _compare_makers(used: Sequence[JSON], plugins: Plugins) -> None:
+    """Warn of another release of a plugin from outside that decides what is predicted; features say
+    it themselves. Raises ArtifactError if it is not installed."""
+    for each in used:
+        role, distribution = each["kind"].rpartition(".")[2], each["distribution"]
+        if role not in PREDICTING or distribution in OWN:
+            continue
+        then = f"{distribution} {each['version']}"
+        what = f"The model was trained with {role.removesuffix('s')} {each['name']!r} of {then}"
+        try:
+            now = plugins.find(each["kind"], each["name"])
+        except PluginNotFound as error:
+            raise ArtifactError(
+                f"{what}, which is not installed here. Install {distribution}=={each['version']}."
+            ) from error
+        if now.who != then:
+            log.warning("%s; %s is installed here, and may predict otherwise.", what, now.who)
 
 
 @contextmanager
