@@ -24,7 +24,6 @@ from distcore_data.encoding.sampling import Sample, Sampling
 from distcore_data.encoding.splits import GivenSplitter, fixed_value, ludwig_hash, make_splitter
 from distcore_data.encoding.splitter import Rows, Splitter, coded
 from distcore_data.encoding.stratified_split import GROUP, spread
-from distcore_data.roles import SPLITTER
 
 
 def assigned(splitter: Splitter, values, cuts=(), kept=None):
@@ -455,12 +454,3 @@ def test_numbers_beyond_the_seconds_that_fit_are_no_times():
     assert read(["1700000000", "1.5", "-3"]) == [17 * 10**17, 15 * 10**8, -3 * 10**9]
     assert read([1_700_000_000_000, -1_600_000_000_000]) == [None] * 2
     assert read(["1700000000000", "-1600000000000", str(10**20)]) == [None] * 3
-
-
-def test_a_splitter_that_lacks_a_method_is_known_before_it_is_called():
-    class Half:
-        def assign(self, rows, carry=None):
-            return np.zeros(len(rows.numbers), np.int8)
-
-    assert SPLITTER.lacks(Half()) == ["carries", "needs", "place", "survey", "surveys"]
-    assert not SPLITTER.lacks(Splitter())
