@@ -315,12 +315,12 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
     client.put_object(Bucket="bucket", Key=name, Body=versions[0])
     copy = fetch.copy
 
-    def copied(*arguments):
+    def copied(*arguments, **named):
         if when == "after":
-            copy(*arguments)
+            copy(*arguments, **named)
         client.put_object(Bucket="bucket", Key=name, Body=versions[1])
         if when == "before":
-            copy(*arguments)
+            copy(*arguments, **named)
 
     monkeypatch.setattr(fetch, "copy", copied)
     with pytest.raises(

@@ -32,17 +32,28 @@ def patient_threads() -> None:
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
-def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) -> list[R]:
+def run_all(
+    function: Callable[[Any], R],
+    items: Sequence[Any],
+    threads: int,
+    stopping: threading.Event | None = None,
+) -> list[R]:
     """[function(item) for item in items], by threads that take the items in order.
 
     After an error no further item is begun, and the error of the first item in order that failed is
     raised; on any other end (ctrl-C) what is under way is waited for, so that nothing runs on.
+
+    Args:
+        function: What is done.
+        items: With what, each once.
+        threads: How many at most.
+        stopping: Set once no further item is begun, so that a function that takes long can look.
     """
     threads = max(1, min(threads, len(items)))
     results: list[Any] = [None] * len(items)
     errors: dict[int, BaseException] = {}
     numbers = iter(range(len(items)))
-    lock, stop = threading.Lock(), threading.Event()
+    lock, stop = threading.Lock(), stopping or threading.Event()
 
     def work() -> None:
         while not stop.is_set():

@@ -8,24 +8,37 @@ What is made lies in one fresh folder under `scratch` (or the system's temporary
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL, human_bytes, room
 from distcore_data.temporaries import temporary_folder
+from distcore_data.threads import run_all
+
+log = logging.getLogger("distcore")
 
 PARQUET = (".parquet", ".parq", ".pq")
 """The endings of Parquet files, in small letters or capitals."""
 
 PIECE = 1 << 22
+
+AT_ONCE, BLOCK = 8, 1 << 24
+"""Files of a folder that are fetched at once, and bytes of a request for one of them. One after
+another, each waits for four answers."""
+
+TOLD = 1 << 27
+"""Bytes of a file that takes so long that it is told."""
+
 MOST_RATIO = 200
 """Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and
 zeros 1,000."""
@@ -168,6 +181,7 @@ def download(
         if root is None:
             _fetch(filesystem, files[0], target, shown)
             return target
+        targets = []
         for file in files:
             name = os.path.relpath(file, root)
             if name.split("/")[0] == "..":
@@ -175,9 +189,8 @@ def download(
                     f"{shown}: the name of one of its files, {file!r}, leads out of the folder. "
                     "Nothing was read. Whoever made it may mean harm: name the files that you want."
                 )
-            local = target / name
-            local.parent.mkdir(parents=True, exist_ok=True)
-            _fetch(filesystem, file, local, shown)
+            targets.append(target / name)
+        _fetch_all(filesystem, list(zip(files, targets, strict=True)), shown)
         return target
     except DataError:
         raise
@@ -204,13 +217,47 @@ VERSION = (
 of these."""
 
 
-def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
+def _fetch_all(filesystem: Any, files: Sequence[tuple[str, Path]], shown: str) -> None:
+    """Copy remote files, several at once if the filesystem is made for it. Of those that fail the
+    error of the first is raised."""
+    from fsspec.asyn import AsyncFileSystem
+
+    if not isinstance(filesystem, AsyncFileSystem):
+        for file, target in files:
+            _fetch(filesystem, file, target, shown)
+        return
+    stopping = threading.Event()
+
+    def one(each: tuple[str, Path]) -> None:
+        with suppress(_Stopped):
+            _fetch(filesystem, *each, shown, block=BLOCK, stopping=stopping)
+
+    run_all(one, files, AT_ONCE, stopping)
+
+
+class _Stopped(Exception):
+    """Another file failed, or the user has stopped the command."""
+
+
+def _fetch(
+    filesystem: Any,
+    file: str,
+    target: Path,
+    shown: str,
+    block: int | None = None,
+    stopping: threading.Event | None = None,
+) -> None:
     """Copy a remote file. Raises DataError if it is another version afterwards: the copy may be
-    of both."""
+    of both; _Stopped when it is to stop."""
     before = _version(filesystem, file)
+    size = before.get("size")
+    if isinstance(size, int) and size >= TOLD:
+        log.info("Fetching %s (%s).", _named(shown, file), human_bytes(size))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sizes = {} if block is None else {"block_size": block}
     try:
-        copy(lambda: filesystem.open(file, "rb"), target, shown)
-    except DataError:
+        copy(lambda: filesystem.open(file, "rb", **sizes), target, shown, stopping=stopping)
+    except (DataError, _Stopped):
         raise
     except Exception as error:  # also what a filesystem raises that noticed by itself
         if _version(filesystem, file) != before:
@@ -222,12 +269,15 @@ def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
         raise _changed(shown, file)
 
 
-def _changed(shown: str, file: str) -> DataError:
+def _named(shown: str, file: str) -> str:
     name = os.path.basename(file)
-    named = shown if shown.endswith(name) else f"{shown} ({name})"
+    return shown if shown.endswith(name) else f"{shown} ({name})"
+
+
+def _changed(shown: str, file: str) -> DataError:
     return DataError(
-        f"{named}: the file changed while it was being fetched. Nothing of it is kept. Run again "
-        "when it is complete and nobody writes to it."
+        f"{_named(shown, file)}: the file changed while it was being fetched. Nothing of it is "
+        "kept. Run again when it is complete and nobody writes to it."
     )
 
 
@@ -281,15 +331,19 @@ def copy(
     shown: str,
     limit: int | None = None,
     most: int | None = None,
+    stopping: threading.Event | None = None,
 ) -> None:
     """Copy a stream into a new file, at most `limit` bytes, and as long as the disk keeps some room
     for others.
 
-    most: bytes of what is unpacked from an honest file. Raises DataError saying what was met."""
+    most: bytes of what is unpacked from an honest file. stopping: once it is set, _Stopped is
+        raised. Raises DataError saying what was met."""
     try:
         with opened() as source, open(target, "wb") as sink:
             written = 0
             while piece := source.read(PIECE if limit is None else min(PIECE, limit - written)):
+                if stopping is not None and stopping.is_set():
+                    raise _Stopped
                 written += len(piece)
                 if most is not None and written > most:
                     raise DataError(
