@@ -418,6 +418,28 @@ def test_of_thousands_of_columns_some_are_named(folder):
     assert "y0" not in render(planned)
 
 
+def test_large_predictions_are_told(tmp_path, monkeypatch):
+    """A probability for each class of each row: of 2,000 classes and a million rows 8 GB."""
+
+    def told(table):
+        given = {
+            "input_features": [{"name": "x", "type": "number"}],
+            "output_features": [{"name": "y", "type": "category"}],
+            "preprocessing": {"split": {"type": "random", "probabilities": [0.5, 0.25, 0.25]}},
+            "backend": {"type": "local", "cache_dir": str(tmp_path)},
+        }
+        return [each for each in distcore.plan(given, table)["notes"] if "probability" in each]
+
+    monkeypatch.setattr("distcore.workflow.planning.LARGE_PREDICTIONS", 4 * 40 * 100)
+    rows = range(400)
+    many = pyarrow.table({"x": [float(row) for row in rows], "y": [f"c{row % 40}" for row in rows]})
+    few = pyarrow.table({"x": [float(row) for row in rows], "y": [f"c{row % 30}" for row in rows]})
+    (note,) = told(many)
+    assert "each of about 40 classes: 160 bytes a row, 16.0 kB of the test split" in note
+    assert "--skip_save_predictions" in note
+    assert told(few) == []
+
+
 def test_credentials_are_not_in_it(folder):
     changed = config(folder)
     changed["backend"]["cache_credentials"] = {"key": "hush-hush"}

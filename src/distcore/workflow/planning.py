@@ -9,6 +9,7 @@ from typing import Any
 
 from distcore.config.run_config import located
 from distcore.cost.estimate import estimated
+from distcore.cost.sample import Sample
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.planned_data import look
@@ -17,6 +18,13 @@ from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.errors import ConfigError
 from distcore_data.dataset import Data
+from distcore_data.os_errors import human_bytes
+
+PROBABILITY = 4
+"""Bytes of one in the files of predictions."""
+
+LARGE_PREDICTIONS = 100 << 20
+"""Bytes of an experiment's predictions that are told."""
 
 
 def plan(
@@ -65,6 +73,7 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
             f"The cache needs more than is free in {cache['directory']}; name another with "
             "backend.cache_dir."
         )
+    notes += _predictions_told(seen.sample, dataset["splits"]["test"] or 0)
     return {
         "config": session.config.source,
         "random_seed": session.config.random_seed,
@@ -90,6 +99,22 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
         "cost": estimated(job, seen.sample, dataset, cache, training, session.plugins, scale),
         "notes": notes,
     }
+
+
+def _predictions_told(sample: Sample, rows: int) -> Iterator[str]:
+    """That an experiment's predictions take much room.
+
+    rows: of the test split."""
+    features = sample.features
+    found = [features.metadata[each.name] for each in features.outputs] if features else []
+    classes = sum(each.get("vocab_size", 0) for each in found)
+    size = PROBABILITY * classes * rows
+    if size >= LARGE_PREDICTIONS:
+        yield (
+            f"Predictions have a probability for each of about {classes:,} classes: "
+            f"{human_bytes(PROBABILITY * classes)} a row, {human_bytes(size)} of the test split. "
+            "--skip_save_predictions leaves them out."
+        )
 
 
 def _defaults_told(session: Session) -> Iterator[str]:
