@@ -3,6 +3,7 @@ follow from them, and the traffic of many workers is what the exchanges really s
 
 import json
 import math
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -126,6 +127,23 @@ def test_a_place_is_looked_at_before_a_minute_of_measuring(
     said = capsys.readouterr().err
     assert "XDG_CACHE_HOME" in said
     assert "Measuring" not in said
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_that_others_ran_while_it_was_measured_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    busy: bool,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    clock = iter([(1.0, 2.0, 3.0, 4.0, 100.0), (21.0, 7.0, 28.0, 9.0, 300.0 if busy else 200.0)])
+    monkeypatch.setattr(os, "times", lambda: next(clock))
+    monkeypatch.setattr("distcore.cost.calibrate.measure", lambda say: SOME)
+    assert main(["doctor", "--calibrate"]) == 0
+    said = capsys.readouterr().err
+    assert ("of 200 s these measurements had a processor for 55, so" in said) is busy
+    assert bool(said) is busy
 
 
 def test_rates_are_those_of_the_nearest_number_of_threads() -> None:

@@ -4,6 +4,7 @@ init, schema, `plugins lock`, `doctor --calibrate`."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -199,6 +200,10 @@ def doctor(arguments: Namespace) -> int:
     return 0 if all(check.well for check in found) else 1
 
 
+BUSY = 2
+"""Times as long as its processor seconds that measuring takes only if others run meanwhile."""
+
+
 def calibrate(as_json: bool) -> int:
     """Measure this machine and keep its constants."""
     from dataclasses import asdict
@@ -207,8 +212,17 @@ def calibrate(as_json: bool) -> int:
     from distcore.cost.constants import check_place, save
 
     check_place()
+    before = os.times()
     found = measure(lambda text: print(f"Measuring {text} …", file=sys.stderr))
     where = save(found)
+    took, *spent = (now - then for now, then in zip(os.times()[::-1], before[::-1], strict=True))
+    if took > BUSY * sum(spent):
+        print(
+            f"Others use this machine: of {took:.0f} s these measurements had a processor for "
+            f"{sum(spent):.0f}, so `plan` will say too much of training. Measure again when less "
+            "else runs.",
+            file=sys.stderr,
+        )
     print(json.dumps(asdict(found), indent=2) if as_json else f"This machine's constants: {where}")
     return 0
 
