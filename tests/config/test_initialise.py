@@ -250,6 +250,15 @@ def test_a_target_that_cannot_be_one(target: str, said: str) -> None:
     assert str(caught.value).startswith(said)
 
 
+def test_of_thousands_of_columns_some_are_named() -> None:
+    table = pa.table({f"x{number}": [1, 2] for number in range(3000)})
+    with pytest.raises(DataError) as caught:
+        suggest(table, "y")
+    assert str(caught.value).endswith(", x48, x49 and 2,950 more.")
+    with pytest.raises(DataError, match=r"Columns: x0, .*, x48, x49\.$"):
+        suggest(table.select(range(50)), "y")
+
+
 def test_nothing_to_predict_from() -> None:
     with pytest.raises(DataError, match="No column is left to predict from"):
         suggest(pa.table({"constant": [1] * ROWS, "target": TARGET}), "target")

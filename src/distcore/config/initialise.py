@@ -25,6 +25,9 @@ UNWRITABLE = "in a config the environment's value stands for its name; rename th
 """Why a column is left out whose name is `${ENV:…}`: whoever made the data would choose what of the
 environment is read, and written into results."""
 
+NAMED = 50
+"""Columns that are named where a target is none of them."""
+
 DATASET = "dataset"
 """How one dataset that is to be split is called, beside the names of sets that are split
 already."""
@@ -59,7 +62,9 @@ def suggest(
         if target not in table.column_names:
             near = difflib.get_close_matches(target, table.column_names, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            names = ", ".join(map(printable, table.column_names))
+            names = ", ".join(map(printable, table.column_names[:NAMED]))
+            if table.num_columns > NAMED:
+                names += f" and {table.num_columns - NAMED:,} more"
             raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
     looked = next(iter(sets.values())).num_rows
     share = min(1.0, looked / max(1, rows or looked))

@@ -635,6 +635,18 @@ def test_sample_goes_on_behind_what_is_short_or_empty(tmp_path):
         assert sample(tmp_path / name, 9) == parts[0]
 
 
+def test_of_thousands_of_columns_of_parquet_a_spread_sample_has_fewer_rows(tmp_path, monkeypatch):
+    table = pa.table({f"x{number}": range(500) for number in range(4)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    monkeypatch.setattr(head, "MOST_VALUES", 400)
+    monkeypatch.setattr(head, "LEAST_ROWS", 10)
+    assert sample(tmp_path / "rows.parquet", 300, spread=True).num_rows == 100
+    assert sample(tmp_path / "rows.parquet", 50, spread=True).num_rows == 50
+    assert sample(tmp_path / "rows.parquet", 300).num_rows == 300
+    monkeypatch.setattr(head, "LEAST_ROWS", 200)
+    assert sample(tmp_path / "rows.parquet", 300, spread=True).num_rows == 200
+
+
 def test_a_spread_sample_has_rows_of_all_places(tmp_path, monkeypatch):
     """Of a table that is sorted the first rows are not like the others."""
     monkeypatch.setattr(registry, "HEAD_BYTES", 16_000)

@@ -43,12 +43,17 @@ MOST_LINES = 20
 PAGE_BYTES = 1 << 16
 """Of a column that are read at once; all of it is more than its first rows need."""
 
+MOST_VALUES, LEAST_ROWS = 1 << 24, 1000
+"""Values of Parquet, which may have thousands of columns, that a spread look decodes, and rows of
+which it decodes all the same; 128 MiB of numbers."""
+
 PLACES = 32
 """Of a large dataset from which a spread look takes its rows."""
 
 
 def parquet_head(path: Path, shown: str, rows: int, spread: bool = False) -> pa.Table:
-    """The first rows of the first files; spread: of files, or of row groups, from all over."""
+    """The first rows of the first files; spread: of files, or of row groups, from all over,
+    and of very many columns fewer."""
     from distcore_data.sources.parquet_files import (
         checked_batches,
         file_name,
@@ -64,6 +69,9 @@ def parquet_head(path: Path, shown: str, rows: int, spread: bool = False) -> pa.
         groups = [open_file(file.path, file.shown).num_row_groups for file in files]
         numbered = zip(files, groups, strict=True)
         parts = _spread([(file, number) for file, of in numbered for number in range(of)])
+    if spread:
+        columns = len(open_file(paths[0], files[0].shown).schema_arrow)
+        rows = min(rows, max(LEAST_ROWS, MOST_VALUES // max(1, columns)))
     most = max(1, rows // min(PLACES, len(parts))) if spread and parts else rows
     batches = (
         batch
