@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.conftest import Place, csv
 
-from distcore.workflow.profile import heaviest, speedscope
+from distcore.workflow.profile import Profile, heaviest, speedscope
 from distcore_data.profiling import WAITING, Function, Part, Sampler
 from distcore_testing.brake import Brake
 
@@ -142,6 +143,17 @@ def test_only_a_profile_is_replaced(place: Place, command: str) -> None:
     for _ in range(2):
         place.good(command, *more, "--profile", *(("--overwrite",) if command == "predict" else ()))
         stacks_of(path)
+
+
+def test_a_round_of_trees_is_no_stage_of_its_own() -> None:
+    """Of a thousand of them the table had a thousand lines."""
+    profile = Profile("train")
+    profile.session = SimpleNamespace(progress=SimpleNamespace(stage="train", stages_finished=[]))
+    found = []
+    for note in ("", "evaluating", "best validation loss 0.5 at 7"):
+        profile.session.progress.note = note
+        found.append(profile.stage())
+    assert found == ["train", "train: evaluating", "train"]
 
 
 def test_time_on_a_processor_and_waiting_are_told_apart() -> None:

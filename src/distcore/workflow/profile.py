@@ -73,7 +73,10 @@ class Profile:
         progress = self.session.progress
         if not progress.stage:
             return OTHER if progress.stages_finished else START
-        return f"{progress.stage}: {progress.note}" if progress.note else progress.stage
+        note = progress.note
+        # With a number in it, such as a loss, it is of a round and says nothing of the stage.
+        part = note and not any(each.isdigit() for each in note)
+        return f"{progress.stage}: {note}" if part else progress.stage
 
     def path(self) -> Path:
         """Beside the results, if these are on this machine; else in the working folder."""
