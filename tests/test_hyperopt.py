@@ -248,6 +248,39 @@ def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(p
     assert len(caches(place)) == 2
 
 
+def test_the_goal_of_a_search_over_the_preprocessing_is_checked_before_any_trial(place):
+    """The smallest accuracy was the best."""
+    parameter = "age.preprocessing.normalization: {space: grid_search, values: [zscore, minmax]}"
+    section = SECTION.replace("goal: maximize", "").replace(
+        "combiner.output_size: {space: choice, categories: [8, 16]}", parameter
+    )
+    with_section(place, section)
+    done = place.run(*words(place))
+    assert done.code == 2
+    assert "hyperopt.metric: the goal is minimize if none is given, but a larger" in done.err
+    assert not (place.folder / "results").exists()
+
+
+def test_a_first_variant_that_cannot_be_prepared_is_a_bad_trial(place):
+    parameter = "age.type: {space: grid_search, values: [date, number]}"
+    place.write(
+        place.config,
+        re.sub(
+            r"\{name: age,.*\}",
+            "{name: age, type: number}",
+            (place.folder / place.config).read_text(),
+        ),
+    )
+    with_section(
+        place,
+        SECTION.replace("combiner.output_size: {space: choice, categories: [8, 16]}", parameter)
+        .replace("trainer.learning_rate: {space: loguniform, lower: 0.0001, upper: 0.1}\n    ", "")
+        .replace("num_samples: 3, ", ""),
+    )
+    assert "The first variant is not checked, for it cannot be prepared: " in good(place).err
+    assert [each["state"] for each in results(place)] == ["finished", "failed"]
+
+
 def test_a_search_over_the_loss_has_one_cache(place):
     section = SECTION.replace(
         "combiner.output_size: {space: choice, categories: [8, 16]}",

@@ -187,6 +187,17 @@ def test_an_option_wins_over_its_section_whichever_is_named_first(names):
             11,
             "did you mean 'optuna'",
         ),
+        (
+            "parameters: {combiner: {space: choice, categories: [{fc_layers: [{output_size: 8}]}]}, "
+            "combiner.fc_layers.0.output_size: {space: randint, lower: 4, upper: 9}}",
+            11,
+            "'fc_layers' is a list, which is searched as a whole",
+        ),
+        (
+            "parameters: {y.name: {space: choice, categories: [y, z]}}",
+            11,
+            "the metric is of 'y', which is no output feature then",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line(section, line, words):
@@ -194,6 +205,13 @@ def test_a_mistake_is_told_with_its_line(section, line, words):
     assert f"line {line}: " in said
     assert words in said
     assert "not expected" not in said
+
+
+def test_a_part_of_a_list_has_its_parameters_line():
+    head = HEAD.replace("hyperopt:", "combiner: {fc_layers: [{output_size: 8}]}\nhyperopt:")
+    name = "combiner.fc_layers.0.output_size"
+    said = refused(f"parameters: {{{name}: {{space: randint, lower: 4, upper: 9}}}}", head)
+    assert f"line 12: hyperopt.parameters.{name}: 'fc_layers' is a list" in said
 
 
 def test_all_mistakes_are_told_at_once():

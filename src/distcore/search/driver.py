@@ -119,6 +119,7 @@ class Search:
             job = replace(job, work=work)
         else:
             note_key(key_of_these(session, self.data))
+            self._check_by_the_first()
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own%s.",
@@ -159,12 +160,28 @@ class Search:
         cache = prepare(self.session, self.data, check)
         check_predictions(self.session, cache)
         tell_constant_targets(self.session, cache)
-        check_objective(
-            self.section, self.objective, self.session.features, cache, self.session.plugins
-        )
+        self._check_by(cache)
         if "skip_save_processed_input" in self.skip:
             log.info("The cache stays until the search is over, for every trial reads it.")
         return cache
+
+    def _check_by_the_first(self) -> None:
+        """The metric and its goal, by the first variant's data: afterwards every trial would
+        have been chosen by them."""
+        try:
+            cache = prepare(self.session, self.data)
+        except DistcoreError as error:
+            if is_of_the_system(error):
+                raise
+            # Its trials fail, others need not.
+            log.warning("The first variant is not checked, for it cannot be prepared: %s", error)
+            return
+        self._check_by(cache)
+
+    def _check_by(self, cache: Cache) -> None:
+        check_objective(
+            self.section, self.objective, self.session.features, cache, self.session.plugins
+        )
 
     def _described(self) -> JSON:
         """What this search is, but for `cache`: the key of the one that all trials read, or of the

@@ -114,11 +114,11 @@ def _fields(model: type[Space]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _targets(values: Values, written: JSON) -> Iterator[tuple[KeyPath, str]]:
-    """Parameters that name nothing of the config."""
+    """Parameters that name nothing of the config, or a part of a list."""
     parameters = written.get("parameters")
     for name in parameters if isinstance(parameters, Mapping) else ():
         try:
-            target(values, name)
+            substitute(values, {name: {}})
         except ValueError as error:
             yield ("parameters", name), str(error)
 
@@ -196,11 +196,16 @@ def _resolved(
 ) -> RunConfig | list[ConfigIssue]:
     try:
         values = section.config(candidate.parameters)
-        return resolve(load_config(values, plugins=plugins), plugins, defaults, backend)
+        found = resolve(load_config(values, plugins=plugins), plugins, defaults, backend)
     except ConfigError as error:
         return [ConfigIssue(0, each.path, each.message) for each in error.issues]
     except ValueError as error:
         return [ConfigIssue(0, "", str(error))]
+    aimed, names = section.options.output_feature, [each.name for each in found.output_features]
+    if aimed not in (*names, COMBINED):
+        message = f"the metric is of {aimed!r}, which is no output feature then; search its column"
+        return [ConfigIssue(0, "", message)]
+    return found
 
 
 def _placed(section: Section, candidate: Candidate, found: ConfigIssue) -> ConfigIssue:

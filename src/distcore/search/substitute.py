@@ -13,6 +13,8 @@ from distcore_core.config.issues import nearest
 SECTIONS = ("trainer", "combiner", "preprocessing", "defaults", "model", "random_seed")
 """Sections that a search may change."""
 
+ROLES = ("input_features", "output_features")
+
 OLDER = {"training": "trainer"}
 """Older names of sections, as in Ludwig's own older configs."""
 
@@ -28,7 +30,8 @@ def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
     value, which is the one that is shown.
 
     A mapping is merged into the section it names, unless its `type` is another one: then it
-    replaces the section. Raises ValueError for a parameter that names nothing (see `target`)."""
+    replaces the section. Raises ValueError for a parameter that names nothing (see `target`), or
+    a part of a list."""
     made = copy.deepcopy(values)
     targets = {name: target(values, name) for name in parameters}
     for name in sorted(parameters, key=lambda name: len(targets[name])):
@@ -40,6 +43,11 @@ def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
         section: Any = made
         for part in path:
             section = section[part] if isinstance(part, int) else _inside(section, part)
+            if isinstance(section, list) and part not in ROLES:
+                raise ValueError(
+                    f"{part!r} is a list, which is searched as a whole: use choice, with lists as "
+                    "its categories"
+                )
         _put(section, last, value)
     return made
 
@@ -68,7 +76,7 @@ def target(values: Values, name: str) -> KeyPath:
         return (*features[found], *rest.split(".")) if rest else features[found]
     if first == "backend":
         return _of_backend(rest)
-    if first in ("input_features", "output_features"):
+    if first in ROLES:
         raise ValueError(
             f"begin with the feature's name, such as {next(iter(features), 'age')}.encoder.type"
         )
@@ -98,7 +106,7 @@ def _known(values: Values) -> list[str]:
 def _features(values: Values) -> dict[str, KeyPath]:
     return {
         feature["name"]: (role, index)
-        for role in ("input_features", "output_features")
+        for role in ROLES
         for index, feature in enumerate(values.get(role) or [])
         if isinstance(feature, Mapping) and isinstance(feature.get("name"), str)
     }
