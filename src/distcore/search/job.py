@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distcore_core.contracts import Backend, Executor, Trainer
     from distcore_search.options import ExecutorOptions
 
+log = logging.getLogger("distcore")
 SAMPLES = 10
 """Trials if neither `num_samples` nor a grid says how many; Ludwig's."""
 
@@ -89,7 +91,7 @@ def job_of(
             "variant_generator"
         )
         raise section.refuse(("search_alg", "type"), message)
-    points = _points(section)
+    points = points_of(section, samples)
     known = None
     if chosen.get("type") in ("variant_generator", "random"):
         stated = chosen.get("random_state")
@@ -121,8 +123,8 @@ def job_of(
     )
 
 
-def _points(section: Section) -> tuple[Mapping[str, Any], ...]:
-    """`points_to_evaluate` as raw values."""
+def points_of(section: Section, samples: int) -> tuple[Mapping[str, Any], ...]:
+    """`points_to_evaluate` as raw values. As in Ray Tune each takes the place of a sample."""
     algorithm, spaces = section.options.search_alg, section.spaces
     points: list[Mapping[str, Any]] = []
     for index, point in enumerate(
@@ -144,4 +146,11 @@ def _points(section: Section) -> tuple[Mapping[str, Any], ...]:
                 message = f"is none of its values; the nearest is {tried!r}, not {value!r}"
                 raise section.refuse(path, message)
         points.append(raw)
+    if len(points) > samples:
+        log.warning(
+            "hyperopt.search_alg.points_to_evaluate has %d points, and num_samples is %d: those "
+            "after that are not tried. Raise hyperopt.executor.num_samples.",
+            len(points),
+            samples,
+        )
     return tuple(points)
