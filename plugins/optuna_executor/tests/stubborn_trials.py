@@ -2,6 +2,7 @@
 them."""
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -43,3 +44,9 @@ def leaves_files(work, name, raw):
     Path(raw["folder"], "temporary").write_text(tempfile.mkdtemp())
     Path(raw["folder"], "begun").touch()
     time.sleep(600)
+
+
+def leaves(work, name, raw):
+    """Ends its process, as a library may that thinks it is a program."""
+    Path(raw["folder"], "begun").touch()
+    sys.exit(raw["with"])

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,9 @@ def begun(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "PATIENCE_SECONDS", 1e9)
     made = []
 
-    def start(function):
+    def start(function, **raw):
         made.append(process.TrialProcess({}))
-        made[0].start(function, None, "0000", {"folder": str(tmp_path)}, tmp_path)
+        made[0].start(function, None, "0000", {"folder": str(tmp_path), **raw}, tmp_path)
         stubborn_trials.until(tmp_path / "begun")
         return made[0]
 
@@ -79,3 +80,14 @@ def test_what_a_killed_trial_left_among_the_temporary_files_is_gone(begun, tmp_p
     killed.close()
     assert not left.exists()
     assert not left.parent.exists()
+
+
+@pytest.mark.parametrize(("given", "code"), [(3, 3), (None, 0), ("no licence", 1)])
+def test_a_trial_that_ends_its_process_says_its_own_exit_code(begun, tmp_path, given, code):
+    """It said SIGABRT."""
+    left = begun(stubborn_trials.leaves, **{"with": given})
+    while left.running():
+        time.sleep(0.01)
+    assert left.how_it_ended() == f"its process ended with exit code {code}"
+    if code == 1:
+        assert "no licence" in (tmp_path / process.LOG).read_text()

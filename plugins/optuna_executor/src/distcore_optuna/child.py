@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from typing import Any, BinaryIO
 
 from distcore_data.profiling import profiled_process
@@ -37,10 +38,22 @@ def main(answers: int) -> None:
             _log_to(log)
             with profiled_process(f"trial {name}", "trials"):
                 function(work_of_trial, name, raw)
-        except KeyboardInterrupt:
+        except BaseException as error:  # noqa: BLE001 - whatever ends this process
+            code = _exit_code(error)
+            sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(128 + signal.SIGINT)  # the thread that reads would make an ordinary end fail
+            os._exit(code)  # the thread that reads would make an ordinary end a SIGABRT
         os.write(answers, b".")
+
+
+def _exit_code(error: BaseException) -> int:
+    """As Python gives it; what it prints of the error is printed."""
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        return (error.code or 0) & 0xFF
+    traceback.print_exception(error)
+    return 1
 
 
 def _read(pipe: BinaryIO, work: queue.Queue[Any]) -> None:
