@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import Feature, Split
+from distcore_core.contracts.values import COMBINED
 from distcore_data.features import Features
+from distcore_data.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distcore.config import RunConfig
     from distcore.search.section import Section
     from distcore_core.registry.manager import Plugins
     from distcore_data.cache import Cache
@@ -90,6 +95,26 @@ def tell_what_is_kept(objective: Objective, trainer: Any) -> None:
         objective,
         " and ".join(said),
     )
+
+
+def tell_of_other_losses(objective: Objective, configs: Iterable[RunConfig]) -> None:
+    """Warn if the loss is what trials are ranked by, and what it is computed from is searched."""
+    if objective.metric != "loss":
+        return
+    found: dict[str, list[Any]] = {}
+    for config in configs:
+        for each in config.output_features:
+            seen = found.setdefault(each.name, [])
+            if (loss := each.as_json().get("loss")) not in seen:
+                seen.append(loss)
+    for name, seen in found.items():
+        if len(seen) > 1 and objective.feature in (name, COMBINED):
+            log.warning(
+                "Trials are ranked by their %s, and the options of %s's loss are searched: those "
+                "that make it small win, whatever the model. Name another metric.",
+                objective,
+                printable(name),
+            )
 
 
 def _higher_is_better(

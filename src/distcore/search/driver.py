@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import RunConfig
-from distcore.search.checks import check_objective, check_split, tell_what_is_kept
+from distcore.search.checks import (
+    check_objective,
+    check_split,
+    tell_of_other_losses,
+    tell_what_is_kept,
+)
 from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
 from distcore.search.job import asked_for, executor_of, job_of, workers_of
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words, raise_without_scores
@@ -67,6 +72,7 @@ class Search:
             self.options.scheduler.type,
         )
         tell_what_is_kept(self.objective, self.configs[0].trainer)
+        tell_of_other_losses(self.objective, self.configs)
         self.shared = (
             len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
         )
