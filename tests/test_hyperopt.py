@@ -15,11 +15,12 @@ import pytest
 
 import distcore
 from distcore.search import driver
-from distcore.search.outcome import SearchOutcome, raise_without_scores
+from distcore.search.outcome import SearchOutcome, delivered_before, raise_without_scores
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.io.atomic import remove_directory
 from distcore_optuna import executor
+from distcore_search.records import read_record
 
 pytestmark = pytest.mark.system
 
@@ -102,6 +103,19 @@ def test_a_search_leaves_its_trials_the_best_model_a_table_and_a_report(place):
     assert "trainer.learning_rate" in report
     assert len(caches(place)) == 1
     assert not list(folder(place).glob("trials/*/checkpoints"))
+
+
+def test_the_model_of_an_earlier_end_is_the_best_trials_or_is_told(place, capsys):
+    """After a ctrl-C of a search that was gone on with, what lay in model/ was another trial's."""
+    with_section(place)
+    good(place)
+    model = folder(place) / "model"
+    best = [read_record(folder(place) / each["directory"]) for each in results(place)]
+    assert delivered_before(model, best) == model
+    assert not capsys.readouterr().err
+    assert delivered_before(model, best[::-1]) is None
+    assert "is what an earlier end of this search left" in capsys.readouterr().err
+    assert delivered_before(folder(place) / "none", best) is None
 
 
 def test_a_trial_is_what_train_makes_of_its_values(place, tmp_path):

@@ -69,7 +69,9 @@ def conclude(
     that had its score."""
     counted = (recount(work.folder(each["name"]), work.objective) for each in collect(work))
     records, model, trouble = work.objective.ordered(counted), None, None
-    if "skip_save_model" not in skip and not interrupted:
+    if interrupted:
+        model = delivered_before(work.directory / MODEL, records)
+    elif "skip_save_model" not in skip:
         try:
             model = _best_model(work, records)
         except ArtifactError as error:
@@ -95,6 +97,25 @@ def conclude(
             f"--model_resume_path {work.directory}."
         ) from trouble
     return SearchOutcome(work.directory, records, model, work.objective.metric)
+
+
+def delivered_before(there: Path, records: Sequence[JSON]) -> Path | None:
+    """The model that an earlier end of the search left, if it is the best trial's; it is told if
+    it is another one's.
+
+    records: best first."""
+    if not there.exists():
+        return None
+    try:
+        check_model(there, {"model": None, **records[0]})
+    except ArtifactError:
+        log.warning(
+            "%s is what an earlier end of this search left, and not the model of the trial that "
+            "is the best now. Go on with the search to have that.",
+            there,
+        )
+        return None
+    return there
 
 
 def _result(work: TrialWork, record: JSON) -> JSON:
