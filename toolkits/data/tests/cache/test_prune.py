@@ -20,7 +20,7 @@ from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
 from distcore_data.cache import use as uses
-from distcore_data.cache.listing import Entry, list_caches
+from distcore_data.cache.listing import Entry, bucket_entries, list_caches
 from distcore_data.cache.prune import Rules, chosen, prune
 from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
@@ -392,6 +392,26 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
     build.assert_whole(cache)
 
 
+def test_a_build_in_a_bucket_of_more_than_a_day_is_no_left_over():
+    """Its first files are old; what it put last, or its lease, is not."""
+    store, now = open_store("memory://long-build/caches"), 9 * DAY
+    first, last = (f"{KEYS[0]}/{TAIL}/train/0000{number}.parquet" for number in (0, 1))
+    for times, state in (
+        ({first: 7.0, last: 8.5}, "building"),
+        ({first: 7.0, last: 7.5}, "left over"),
+        ({first: 7.0, f"{KEYS[0]}/building.json": 8.5}, "building"),
+    ):
+        found = {name: Stat(5, days * DAY) for name, days in times.items()}
+        assert [entry.state for entry in bucket_entries(store, KEYS[0], found, now)] == [state]
+
+
+def test_a_file_that_a_killed_process_did_not_finish_is_one_of_a_cache(tmp_path):
+    cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
+    (cache.folder / "train" / f".00000.parquet.{TAIL}.tmp").write_bytes(b"12345")
+    assert states(tmp_path) == {"a": "whole"}
+    assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
+
+
 def test_what_is_not_ours_is_never_touched(tmp_path):
     """The default folder lies beside the user's data, and a folder of ours may hold a file of
     theirs."""
@@ -399,12 +419,17 @@ def test_what_is_not_ours_is_never_touched(tmp_path):
     (mixed / "train" / "notes.txt").write_text("mine")
     linked = ensure_cache(tmp_path, KEYS[1], build.format, build).folder
     (linked / "link").symlink_to(tmp_path)
+    (linked / "train" / "gone").symlink_to("nowhere")
     (tmp_path / ("f" * 40)).mkdir()
     (tmp_path / ("f" * 40) / "manifest.json").write_text("{}")
     (tmp_path / ("9" * 40)).write_text("a file")
     for name in ("data.csv", "poetry.lock", f"my.building-{TAIL}", f"{KEYS[0]}.csv", "0123"):
         (tmp_path / name).write_text("mine")
-    (tmp_path / "7777").symlink_to(mixed)
+    whole = ensure_cache(tmp_path / "elsewhere", KEYS[2], build.format, build).folder
+    for name in ("7777", "7" * 40):
+        (tmp_path / name).symlink_to(whole)
+    (tmp_path / f"{'8' * 40}.lock").mkdir()
+    (tmp_path / f"{'8' * 40}.building-{TAIL}").write_text("a file")
     before = listing(tmp_path)
     found = {entry.key[0]: entry for entry in list_caches(tmp_path)}
     assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abf", "foreign")

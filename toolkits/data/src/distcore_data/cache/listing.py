@@ -20,7 +20,7 @@ from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER, closed_part
 from distcore_data.cache.manifest import FILE_NAME, MANIFEST, Manifest
 from distcore_data.cache.opening import damage_of
-from distcore_data.cache.remote import DEAD_AFTER, LEASE
+from distcore_data.cache.remote import DEAD_AFTER
 from distcore_data.cache.use import USED, users_here, users_there
 from distcore_data.locks import is_held
 from distcore_data.stores import Credentials, Stat, Store, open_store
@@ -233,11 +233,7 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     rest = {name for name in found if all(name not in entry.paths for entry in entries)}
     if rest:
         newest = max(found[name].modified for name in rest)
-        alive = (
-            found.get(f"{key}/{LEASE}") is not None
-            and now - found[f"{key}/{LEASE}"].modified < DEAD_AFTER
-        )
-        state = "building" if alive or now - newest < DEAD_AFTER else "left over"
+        state = "building" if now - newest < DEAD_AFTER else "left over"
         size = sum(found[name].bytes for name in rest)
         entries.append(Entry(key, state, size, newest, paths=tuple(sorted(rest))))
     return entries
