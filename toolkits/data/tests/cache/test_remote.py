@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ from distcore_data.cache import (
 )
 from distcore_data.cache import fetching as cache_fetching
 from distcore_data.seals import sealed, unsealed
-from distcore_data.stores import bucket, open_store
+from distcore_data.stores import Stat, bucket, open_store
 from distcore_data.stores import lease as cache_lease
 from distcore_testing.buckets import BUCKET, SECRET, Fault
 from distcore_testing.counting import descriptors
@@ -486,6 +487,31 @@ def test_eight_processes_build_one_cache(s3, tmp_path):
     assert sorted(said) == [(0, "built\n")] + 7 * [(0, "hit\n")]
     assert_nothing_but(client)
     assert_whole(Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())))
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_build_sweeps_what_no_manifest_names_and_was_put_before_a_day(monkeypatch, leased):
+    """Another builder may be at work on the rest, and nothing is old by no clock."""
+    day = 86_400.0
+    monkeypatch.setattr(remote, "DEAD_AFTER", day)
+    store, given_up = open_store(f"memory://{uuid.uuid4().hex}/caches"), []
+    monkeypatch.setattr(
+        bucket.Bucket, "abort_uploads", lambda self, key, before: given_up.append((key, before))
+    )
+    dead, alive, named = (f"{KEY}/{digit * 32}" for digit in "def")
+    days = {f"{dead}/a": 1.0, f"{dead}/b": 7.9, f"{alive}/a": 1.0, f"{alive}/b": 8.1}
+    days |= {f"{named}/a": 1.0, f"{KEY}/manifest.json": 1.0} | {f"{KEY}/building.json": 9.0}
+    if not leased:
+        del days[f"{KEY}/building.json"]
+    for name in days:
+        store.write(name, b'{"folder": "%s"}' % (b"f" * 32))
+    stats = {name: Stat(1, day * each) for name, each in days.items()}
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "list", lambda prefix: stats)
+        remote._sweep(store, KEY, SimpleNamespace(name=f"{KEY}/building.json"))
+    gone = set(days) - set(store.list())
+    assert gone == ({f"{dead}/a", f"{dead}/b"} if leased else set())
+    assert given_up == [(KEY, 8 * day if leased else -day)]
 
 
 # ------------------------------------------------------------------ killed
