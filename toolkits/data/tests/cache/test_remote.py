@@ -341,16 +341,17 @@ def test_a_bucket_that_is_not_there(s3):
         )
 
 
-def test_an_object_that_vanished_is_noticed_before_the_commit(s3, ensure):
+@pytest.mark.parametrize(("left", "told"), [(None, "is not there"), (b"cut", "has 3 bytes")])
+def test_an_object_that_changed_is_noticed_before_the_commit(s3, ensure, left, told):
     _, client = s3
 
     def robbed(builder):
         build(builder)
-        client.delete_object(
-            Bucket=BUCKET, Key=f"some/caches/{KEY}/{builder.version}/train/00000.parquet"
-        )
+        where = {"Bucket": BUCKET}
+        where["Key"] = f"some/caches/{KEY}/{builder.version}/train/00000.parquet"
+        client.put_object(**where, Body=left) if left else client.delete_object(**where)
 
-    with pytest.raises(CacheError, match=r"train/00000\.parquet was put with .* is not there"):
+    with pytest.raises(CacheError, match=rf"train/00000\.parquet was put with .* {told}"):
         ensure(robbed)
     assert objects(client) == {}
 
@@ -370,13 +371,14 @@ def test_a_reader_fetches_only_what_it_reads(s3, ensure):
     ]
 
 
+@pytest.mark.parametrize("limit", ["AHEAD_FILES", "AHEAD_BYTES"])
 def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(
-    s3, ensure, monkeypatch, tmp_path
+    s3, ensure, monkeypatch, tmp_path, limit
 ):
     proxy, _ = s3
     cache = ensure()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cache_fetching, "AHEAD_FILES", 1)
+    monkeypatch.setattr(cache_fetching, limit, 1)
     handles = descriptors()
     with open_cache(cache) as reader:
         proxy.expect()
@@ -427,11 +429,16 @@ def test_an_error_while_fetching_ahead_is_told_to_who_reads(s3, ensure):
 # ------------------------------------------------------------------ several builders
 
 
-def test_of_two_builders_at_once_the_second_reads_the_firsts(s3, ensure, monkeypatch):
+@pytest.mark.parametrize("damaged", [False, True])
+def test_of_two_builders_at_once_the_second_reads_the_firsts(s3, ensure, monkeypatch, damaged):
     """The lease was lost: each believes that it builds alone."""
     monkeypatch.setattr(cache_lease, "BEAT", 60.0)
     _, client = s3
     caches, built = [], []
+    if damaged:
+        ensure()
+        victim = next(name for name in objects(client) if name.endswith("train/00000.parquet"))
+        client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{victim}")
 
     def second(builder):
         built.append(builder.version)

@@ -1,6 +1,7 @@
 """Damaged files of a cache are made again, and only those: the same bytes in the same place,
 whatever stops it."""
 
+import errno
 import os
 import shutil
 import signal
@@ -237,6 +238,31 @@ def test_bytes_that_come_out_otherwise_mean_a_new_cache(root, caplog):
     assert repair(cache, lambda builder, manifest, shards: None) == 0
     assert "The data now give no file train/00000" in caplog.text
     assert f"{KEY}/manifest.json" not in store.list()
+    build.assert_whole(build.ensure(root))
+
+    damage(cache, "train", "flipped")
+    noticed(cache)
+    more = pa.table({"x": pa.array([1], pa.int32())})
+    assert repair(cache, lambda builder, *_: builder.write_shard("train", 1, more)) == 0
+    assert "The data now give a file train/00001" in caplog.text
+    assert f"{KEY}/manifest.json" not in store.list()
+
+
+def test_a_disk_that_fails_behind_the_writer_stops_the_repair(tmp_path, monkeypatch):
+    cache, force = Build().ensure(tmp_path), os.fsync
+    path = damage(cache, "train", "flipped")
+    before = contents(cache)
+
+    def broken(handle):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(path.removeprefix(KEY)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        force(handle)
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        repair(cache, maker(Build()))
+    assert contents(cache) == before
+    assert os.listdir(tmp_path) == [KEY]
 
 
 @pytest.mark.parametrize("target", ["train", "manifest.json"])
