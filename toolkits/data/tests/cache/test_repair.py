@@ -259,7 +259,7 @@ def test_a_disk_that_fails_behind_the_writer_stops_the_repair(tmp_path, monkeypa
         force(handle)
 
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(CacheError, match="Input/output error"):
         repair(cache, maker(Build()))
     assert contents(cache) == before
     assert os.listdir(tmp_path) == [KEY]

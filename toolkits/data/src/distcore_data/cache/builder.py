@@ -191,10 +191,11 @@ class CacheBuilder:
             self._syncer.close()
 
     def sync(self) -> None:
-        """Return when every file that was written here is on disk. Raises the error of one that
+        """Return when every file that was written here is on disk. Raises CacheError for one that
         could not be forced."""
-        if self._syncer is not None:
-            self._syncer.wait()
+        with explained(self.folder.parent, "the cache", advice=ADVICE):
+            if self._syncer is not None:
+                self._syncer.wait()
 
     def synced(self) -> set[str]:
         """Relative paths of the files that were forced to disk before the manifest was written."""
@@ -216,8 +217,8 @@ class CacheBuilder:
     def _seal(self, manifest: bytes) -> None:
         """Everything is written and checked; this is the manifest."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        self.sync()
         with explained(self.folder.parent, "the cache", advice=ADVICE):
-            self.sync()
             write_new_file(self.folder / MANIFEST, manifest)
 
     def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:
