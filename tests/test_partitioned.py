@@ -10,6 +10,7 @@ import sys
 import time
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
+from distcore.workflow import partitioned
 from distcore.workflow.partitioned import answered_in_pieces
 from distcore.workflow.partitioned.packed import Found, packed, unpacked
 from distcore.workflow.partitioned.store import FOLDER
@@ -246,6 +248,25 @@ def test_a_backend_with_options(tmp_path, model, wide, expected):
         distcore.predict(model, wide, output_directory=tmp_path / "other", backend={"workers": 3})
 
 
+def test_pieces_of_several_partitions_have_the_rows_of_each(
+    tmp_path, elsewhere, model, wide, monkeypatch
+):
+    """As of a dataset of many; values are filled from the rows around each partition."""
+    monkeypatch.setattr("distcore_torch.prediction.LEAST_PIECES", 1)
+    monkeypatch.setattr("distcore_torch.prediction.MOST_TOGETHER", 2)
+    for backend in ("local", "elsewhere"):
+        distcore.evaluate(model, wide, output_directory=tmp_path / backend, backend=backend)
+    assert files(tmp_path / "elsewhere") == files(tmp_path / "local")
+    assert len(tasks(elsewhere)) == 3
+
+
+def test_rows_without_targets_are_predicted(tmp_path, model, wide, expected):
+    inputs = tmp_path / "inputs.csv"
+    inputs.write_bytes(wide.read_bytes().replace(b"bought,spent", b"target,other", 1))
+    distcore.predict(model, inputs, output_directory=tmp_path / "out", backend="elsewhere")
+    assert files(tmp_path / "out") == expected["predict"]
+
+
 # ------------------------------------------------------------------ killed, and started again
 
 
@@ -338,6 +359,25 @@ def test_other_data_another_model_or_other_options_do_not_take_these_pieces(
         )
         assert len(tasks(elsewhere)) == len(before)
         assert pieces(out) == before
+
+
+def test_pieces_are_kept_by_all_that_decides_what_is_in_them(monkeypatch):
+    def key(digest="d", form=None, partitions=2, readers=(), **asked):
+        name = Answer(
+            **{"model": Model(Path("m"), "d", None, False, ()), "rows": 9}
+            | {"score": False, "decode": True}
+            | asked
+        )
+        source = SimpleNamespace(digest=lambda: digest)
+        return partitioned._key(name, source, form, range(partitions), readers)
+
+    other = Model(Path("m"), "e", None, False, ())
+    keys = [key(), key("e"), key(form="csv"), key(partitions=3), key(readers=["a 1"])]
+    keys += [key(model=other), key(score=True), key(decode=False), key(rows=8)]
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "another")
+    assert len({*keys, key()}) == 10
+    elsewhere = Model(Path("n"), "d", {"model.json": b""}, True, ("x",))
+    assert key(model=elsewhere) == key()
 
 
 def test_pieces_of_the_same_bytes_under_another_name_are_taken(
