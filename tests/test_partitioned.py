@@ -1,6 +1,7 @@
 """predict and evaluate on a backend whose tasks run elsewhere: the bytes of one process, and
 nothing done twice."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -267,6 +268,24 @@ def test_rows_without_targets_are_predicted(tmp_path, model, wide, expected):
     assert files(tmp_path / "out") == expected["predict"]
 
 
+def test_what_is_told_is_of_all_pieces(monkeypatch):
+    """Also of one that another process cleared away."""
+    told = []
+    for name in ("tell_left_out", "tell_unknown"):
+        monkeypatch.setattr(
+            f"distcore_data.encoding.stream.{name}", lambda *each: told.append(each[:3])
+        )
+    found = [Found(10, 0, -1, ["x"], []), Found(10, 2, 3, ["x", "z"], []), Found(5, 1, 0, "x", [])]
+    features = SimpleNamespace(inputs=[SimpleNamespace(name=name) for name in "xyz"])
+    session = SimpleNamespace(artifact=SimpleNamespace(features=features))
+    store = SimpleNamespace(
+        get=lambda index: found[index] if index < 2 else None, put=lambda index, content: content
+    )
+    answers = partitioned._in_order(session, found.__getitem__, range(3), store, None)
+    assert list(answers) == []
+    assert told == [(25, 3, 13), (22, {"x"}, features)]
+
+
 # ------------------------------------------------------------------ killed, and started again
 
 
@@ -474,6 +493,24 @@ def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(
     assert small.open() is opened  # once a process
 
 
+@pytest.mark.parametrize("place", ["here", "travels", "bucket"])
+def test_a_worker_opens_a_model_with_what_the_driver_may(tmp_path, monkeypatch, place):
+    monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
+    (tmp_path / "model.json").write_bytes(b"{}")
+    asked, digest = [], hashlib.sha256(b"{}").hexdigest()
+    monkeypatch.setattr(
+        "distcore_data.artifact.open_artifact",
+        lambda at, **how: asked.append((at, how)) or SimpleNamespace(digest=digest),
+    )
+    store = SimpleNamespace(url="memory://a") if place == "bucket" else tmp_path
+    if place == "travels":
+        (tmp_path / "model.json").write_bytes(b"another")
+    Model(store, digest, {"model.json": b"{}"}, True, ("parquet_cache",)).open()
+    ((at, how),) = asked
+    assert (at is store) == (place != "travels")
+    assert (how["trust"], tuple(how["plugins"].block)) == (True, ("parquet_cache",))
+
+
 def test_another_model_in_the_same_place_is_not_taken_for_it(tmp_path, model, trained, monkeypatch):
     monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
     copy = shutil.copytree(model / "model", tmp_path / "copy")
@@ -485,8 +522,9 @@ def test_another_model_in_the_same_place_is_not_taken_for_it(tmp_path, model, tr
 
 def test_a_result_that_was_changed_on_its_way_is_refused():
     batch = pa.record_batch({"x": pa.array([1.0, None])})
-    content = packed(Found(2, 0, -1, ["x"], [batch, batch]))
+    content = packed(Found(4, 3, 1, ["x"], [batch, batch]))
     found = unpacked(content)
+    assert (found.rows, found.left_out, found.first, found.unknown) == (4, 3, 1, ["x"])
     assert [each.equals(batch) for each in found.batches] == [True, True]
     for place in range(0, len(content), 7):
         changed = bytearray(content)
