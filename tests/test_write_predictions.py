@@ -12,7 +12,7 @@ from distcore.workflow.results import refuse_without_scores
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_torch import prediction_files
-from distcore_torch.decoding import finite_or_told, spread
+from distcore_torch.decoding import RowNumbers, finite_or_told, numbered_from, spread
 from distcore_torch.prediction_files import GROUP_ROWS, write_predictions
 
 SCHEMA = pa.schema([("y", pa.int64())])
@@ -102,6 +102,27 @@ def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> N
         "y is not finite in 3 of 6 rows, the first of them row 2 (from 0)",
         "y_probabilities is not finite in 2 of 6 rows, the first of them row 3 (from 0)",
     ]
+
+
+def test_of_an_evaluation_the_row_of_the_dataset_is_told(caplog) -> None:
+    """A number that is missing is none that is not finite."""
+    batches = [
+        pa.record_batch({"row": pa.array(rows), "y": pa.array(values)})
+        for rows, values in (([3, 4], [1.0, 2.0]), ([7, 9, 12], [None, float("nan"), 2.0]))
+    ]
+    assert list(finite_or_told(iter(batches))) == batches
+    (told,) = caplog.messages
+    assert told.startswith("y is not finite in 1 of 5 rows, the first of them row 9 (from 0)")
+
+
+def test_numbers_stand_beside_the_predictions_however_both_are_cut() -> None:
+    numbers = RowNumbers(np.arange(0, 3), np.arange(5, 6))
+    numbers.tell(np.arange(8, 12))
+    found = [*numbers.beside(iter([batch(0, 2), batch(2, 4), batch(6, 0), batch(6, 2)]))]
+    assert [each["row"].to_pylist() for each in found] == [[0, 1], [2, 5, 8, 9], [], [10, 11]]
+    assert [each["y"].to_pylist() for each in found] == [[0, 1], [2, 3, 4, 5], [], [6, 7]]
+    moved = [each["row"].to_pylist() for each in numbered_from(100, found[:2])]
+    assert moved == [[100, 101], [102, 105, 108, 109]]
 
 
 def test_rows_that_were_not_predicted_are_nulls_in_their_places() -> None:
