@@ -144,10 +144,12 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1
 def test_a_list_in_a_column_of_csv_is_json(tmp_path: Path) -> None:
     from distcore_torch.prediction_files import write_predictions
 
-    batch = pa.record_batch({"found": [["a", "b"], None], "p": [0.5, 0.25]})
+    batch = pa.record_batch({"found": [["a", "b"], None], "p": [0.5, 0.25], "q": [[1.5], []]})
     write_predictions(tmp_path / "x.csv", [batch], batch.schema)
     with (tmp_path / "x.csv").open() as file:
-        assert [row["found"] for row in csv.DictReader(file)] == ['["a", "b"]', ""]
+        rows = list(csv.DictReader(file))
+    assert [row["found"] for row in rows] == ['["a", "b"]', ""]
+    assert [row["q"] for row in rows] == ["[1.5]", "[]"]
 
 
 def test_whole_numbers_of_a_frame_stay_whole_numbers(trained: Path, tmp_path: Path) -> None:

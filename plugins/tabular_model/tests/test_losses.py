@@ -198,3 +198,9 @@ def test_decoders() -> None:
     assert not classifier(hidden).any()
     assert classifier.linear.bias is None
     assert classifier.linear.in_features == 6
+    options = ClassifierOptions.model_validate(
+        {"fc_layers": [{"output_size": 7}, {"output_size": 5}], "bias_initializer": "ones"}
+    )
+    classifier = decoders.classifier(8, 3, options)
+    assert [classifier.fc_stack.output_size, *classifier.linear.bias] == [5, 1, 1, 1]
+    assert classifier.linear.weight.any()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from distcore_core.contracts import Column
+from distcore_torch import gather
 from distcore_torch.batch import Batch, Layout, Ragged
 from distcore_torch.packing import pack
 
@@ -135,6 +136,36 @@ def test_columns_that_are_filled_in_together_are_as_one_by_one():
         assert batch[column.name].tolist() == encoded.column(column.name).to_pylist()
     unsigned = encoded.set_column(1, "int320", encoded.column("int320").cast(pa.uint32()))
     assert torch.equal(pack(unsigned, Layout.of(columns)).packed, batch.packed)
+
+
+@pytest.mark.parametrize("by_compiled_code", [True, False])
+def test_rows_from_the_middle_of_columns_in_any_order(monkeypatch, by_compiled_code):
+    """As a processor's table gives them: beside others, and cut out of more rows."""
+    if not by_compiled_code:
+        monkeypatch.setattr(gather, "compiled", None)
+    values = {
+        "words": pa.array([[9], [1, 2], [], [3], [8, 8]], pa.list_(pa.int32())),
+        "b": pa.array([1, 2, 3, 4, 5], pa.int32()),
+        "other": pa.array([1.5] * 5, pa.float32()),
+        "y": pa.array([0.1, 0.2, 0.3, 0.4, 0.5], pa.float32()),
+        "a": pa.array([6, 7, 8, 9, 10], pa.int32()),
+        "pair": pa.array([[each, -each] for each in range(5)], pa.list_(pa.int32(), 2)),
+        "x": pa.array([1.0, 2.0, 3.0, 4.0, 5.0], pa.float32()),
+    }
+    kinds = {"x": "float32", "y": "float32", "a": "int32", "b": "int32"}
+    layout = Layout.of(
+        [
+            *(Column(name=name, dtype=dtype) for name, dtype in kinds.items()),
+            Column(name="pair", dtype="int32", width=2),
+            Column(name="words", dtype="int32", width=None),
+        ]
+    )
+    encoded = pa.record_batch(values).slice(1, 3)
+    found = pack(encoded, layout)
+    for name in (*kinds, "pair"):
+        assert found[name].tolist() == encoded.column(name).to_pylist()
+    assert found["words"].values.tolist() == [1, 2, 3]
+    assert found["words"].offsets.tolist() == [0, 2, 2, 3]
 
 
 def test_nulls_are_refused():
