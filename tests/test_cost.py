@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
@@ -22,11 +24,11 @@ from tests.conftest import Place
 import distcore
 from distcore.cli.main import main
 from distcore.cli.plan_text import render
+from distcore.cost import calibrate, whole_commands
 from distcore.cost import constants as kept
-from distcore.cost import whole_commands
 from distcore.cost.calibrate import fitted_rates
 from distcore.cost.constants import Constants, StepRates
-from distcore.cost.made_tables import config_of, numbers
+from distcore.cost.made_tables import config_of, distinct_values, numbers
 from distcore.cost.sample import distinct_among, sample_of, trial_of
 from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
 from distcore.workflow.run import train_job
@@ -156,6 +158,49 @@ def test_rates_are_found_again_and_none_is_negative() -> None:
     rates = [3e-6, 1e-11, 1e-10]
     assert fitted_rates(work, work @ rates) == pytest.approx(rates)
     assert min(fitted_rates(work, np.ones(4))) >= 0
+    work = np.random.default_rng(0).uniform(1, 2, (20, 3))
+    first, second, none = fitted_rates(work, work @ [3, 2, -0.1])
+    assert (first, second) == pytest.approx((3, 2), rel=0.1)
+    assert none == 0
+
+
+def test_the_constants_of_preprocessing_are_found_again(monkeypatch, tmp_path) -> None:
+    """Of tables that are written as they are, and commands that take what known constants say."""
+    monkeypatch.setattr(calibrate, "TALL_ROWS", 4000)
+    monkeypatch.setattr(calibrate, "FILES", 3)
+    monkeypatch.setattr(calibrate, "processors", lambda: 3)
+    value = {"number": 3e-6, "category": 5e-6, "date": 7e-6}
+
+    def preprocessed(path: Path, config: Any) -> calibrate._Run:
+        several, csv = path.is_dir(), path.suffix == ".csv"
+        files = sorted(path.iterdir()) if several else [path]
+        tables = [pacsv.read_csv(each) if csv else pq.read_table(each) for each in files]
+        values = sum(each.num_rows * each.num_columns for each in tables)
+        kind, seconds = config["input_features"][0]["type"], 0.5
+        if kind == "text":
+            seconds += (3e-8 + 2e-8 * csv) * pc.sum(pc.binary_length(tables[0]["x0"])).as_py()
+        elif path.stem not in ("nothing", "columns"):
+            seconds += value[kind] * (2 if csv else 1) * values + 2e-8 * csv * path.stat().st_size
+        seconds += 1e-4 * distinct_values(tables[0]) if path.stem == "many" else 0
+        seconds += 1e-5 * 4000 * 8 if "'ple'" in str(config) else 0
+        seconds += 1e-2 * (200 - 8) if path.stem == "columns" else 0
+        seconds += 1e-3 * 9 * 3 if several else 0
+        return calibrate._Run(seconds, seconds / 2, path.stat().st_size)
+
+    monkeypatch.setattr(calibrate, "_preprocessed", preprocessed)
+    found = calibrate._reading(tmp_path, SimpleNamespace(held=lambda: 1.0))  # type: ignore[arg-type]
+    for name, expected in {
+        "csv_byte": 2e-8,
+        "csv_value": {kind: 2 * each for kind, each in value.items()},
+        "parquet_value": value,
+        "text_byte": {"csv": 3e-8, "parquet": 3e-8},
+        "distinct": 1e-4,
+        "ranked": 1e-5,
+        "column": 1e-2,
+        "file": 1e-3,
+        "parallel": 2 / 3,
+    }.items():
+        assert found[name] == pytest.approx(expected, rel=1e-6), name
 
 
 # ------------------------------------------------------------------ the sample

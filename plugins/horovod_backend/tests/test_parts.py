@@ -282,3 +282,20 @@ def test_a_rank_whose_disk_is_full_is_named():
     with pytest.raises(OSError, match="full") as told:
         failed(1, OSError(errno.ENOSPC, "full")).raised()
     assert f"refused rank 1 on {socket.gethostname()} (no space left" in in_words(told.value)
+
+
+def test_a_ranks_failure_has_its_traceback_unless_it_is_one_of_ours():
+    class Closed(Exception):
+        def __reduce__(self):
+            raise TypeError("not to be pickled")
+
+    def told(error):
+        found = failed(1, error).error
+        with pytest.raises(type(found)) as caught:
+            failed(1, error).raised()
+        notes = getattr(caught.value, "__notes__", [])
+        return str(caught.value), sum(note.startswith("In rank 1:\n") for note in notes)
+
+    assert told(KeyError(3)) == ("3", 1)
+    assert told(Closed("gone")) == ("Closed: gone", 1)
+    assert told(UserError("wrong")) == ("wrong", 0)

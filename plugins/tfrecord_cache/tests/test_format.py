@@ -287,6 +287,13 @@ def test_a_column_called_as_the_index_is_refused():
         written(pa.table({index.INDEX: np.zeros(3, np.float32)}))
 
 
+def test_a_higher_level_makes_a_smaller_file_of_the_same_rows():
+    values = table()
+    files = [written(values, compression="gzip", compression_level=level) for level in (1, 9)]
+    assert len(files[1]) < len(files[0]) == len(CONTENTS["gzip"])
+    assert opened(files[1]).read() == opened(files[0]).read()
+
+
 def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
     """The reader refuses more than 64 times the file's bytes beyond a floor, so the writer keeps
     below it."""
