@@ -58,6 +58,8 @@ def test_wide_rows_are_read_some_at_once_and_go_through_the_model_as_before(stre
     usual = Reader()
     wanted, numbers = passes(usual, batch_size=30, stretches=stretches)
     assert max(stop - start for start, stop in usual.asked) == 200
+    rows = [row for stretch in stretches or [(0, ROWS)] for row in range(*stretch)]
+    assert numbers.tolist() == rows
     monkeypatch.setattr(prediction, "READ_BYTES", 70 * (4 + 8 + 5 * 4))
     wide = Reader()
     found, same = passes(wide, batch_size=30, stretches=stretches)
