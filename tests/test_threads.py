@@ -148,25 +148,23 @@ def test_warnings_are_as_before_after_evaluations_of_two_threads():
     both, first_done = threading.Event(), threading.Event()
 
     def first():
-        threading.Thread(target=_compute, args=(metric(second), nothing, "second")).start()
+        other.start()
         both.wait(0.5)
         return 1.0
 
     def second():
         both.set()
         first_done.wait()
-        done.set()
         return 1.0
 
     def metric(compute):
         return SimpleNamespace(compute=compute)
 
-    nothing, done = SimpleNamespace(into=lambda metric: None), threading.Event()
+    nothing = SimpleNamespace(into=lambda metric: None)
+    other = threading.Thread(target=_compute, args=(metric(second), nothing, "second"))
     before = [*warnings.filters], warnings._showwarnmsg_impl
     assert _compute(metric(first), nothing, "first") == 1.0
     first_done.set()
-    assert done.wait(20)
-    for each in threading.enumerate():
-        if each is not threading.current_thread() and not each.daemon:
-            each.join(20)
+    other.join(20)
+    assert not other.is_alive()
     assert ([*warnings.filters], warnings._showwarnmsg_impl) == before
