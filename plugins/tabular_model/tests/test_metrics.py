@@ -237,15 +237,15 @@ def test_confident_and_wrong_has_a_finite_loss() -> None:
     assert found["loss"] == pytest.approx(27.6, abs=0.1)
 
 
-WORKER = """
-import json, sys
+WORKERS = """
+import json, os, sys
 import torch
 import torch.distributed as dist
 from distcore_tabular import metrics
 from test_data import cases
 
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+rank = 0 if os.fork() else 1
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
 found = {}
 for kind, (made, output, target) in cases(metrics).items():
     # All rows, unevenly; the second of the cases leaves rank 1 with none.
@@ -259,6 +259,8 @@ for kind, (made, output, target) in cases(metrics).items():
 if rank == 0:
     print(json.dumps(found))
 dist.destroy_process_group()
+if rank == 0:
+    assert os.wait()[1] == 0
 """
 
 CASES = """
@@ -280,7 +282,8 @@ def cases(metrics):
 
 
 def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: Any) -> None:
-    """Two real processes; also if one of them has no row at all."""
+    """Two real processes, of which one imported all that both need; also if one of them has no row
+    at all."""
     (tmp_path / "test_data.py").write_text(CASES)
     environment = {
         **os.environ,
@@ -288,19 +291,12 @@ def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: A
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", WORKER, str(rank), str(tmp_path / "meet")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(2)
-    ]
-    answers = [worker.communicate(timeout=600) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], answers
-    found = json.loads(answers[0][0])
+    command = [sys.executable, "-W", "ignore", "-c", WORKERS, str(tmp_path / "meet")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
 
     scope: dict[str, Any] = {}
     exec(CASES, scope)
