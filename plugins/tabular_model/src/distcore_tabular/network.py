@@ -1,9 +1,9 @@
 """The network that the features declare: encoders side by side, a combiner, a decoder for each
 output.
 
-What makes it fast: columns that pass through are read as one strided view, and embeddings of one
-size lie in one table, so that many small lookups become one. Weights are still saved by feature,
-whatever shares a table.
+What makes it fast: columns that pass through are read as one strided view, embeddings of one size
+lie in one table, so that many small lookups become one, and neighbouring numbers in bins go through
+one product (`alike`). Weights are still saved by feature, whatever shares a table.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from distcore_core.contracts import Column, ModelBase
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.members import make_named
+from distcore_tabular.alike import Alike, shape_of, stretches
 from distcore_tabular.encoders import (
     CategoryEmbed,
     OneHot,
     Passthrough,
+    Ple,
     even_cuts,
     lookup_rows,
 )
@@ -128,6 +130,7 @@ class Inputs(nn.Module):
     Encoders that can be computed together are, at the place of the first of them:
     - columns of one dtype that pass through are one strided view of the batch;
     - embeddings of one size are one table, a feature's rows behind another's, read with one lookup.
+    Neighbours of one shape among the others are one product (`alike`), where that costs no bit.
 
     state_dict is by feature all the same (`feature_<name>.weight`): how tables are shared is no
     part of an artifact.
@@ -142,6 +145,7 @@ class Inputs(nn.Module):
         self.shared: list[tuple[str, list[tuple[str, int, int]]]] = []
         # Where each feature's rows start. No buffers: DDP would broadcast them in every step.
         self.starts: list[torch.Tensor] = []
+        self.alike: list[Alike] = []
         self.sizes: dict[str, int] = {}
         for group, names in _groups(encoders, columns).items():
             self.sizes |= {name: cast("int", encoders[name].output_size) for name in names}
@@ -157,6 +161,19 @@ class Inputs(nn.Module):
                 for name in names:
                     self.add_module(module_key(name), encoders[name])
                     self.plan.append(("one", (columns[name].name,), module_key(name)))
+        self._join_alike({columns[name].name: encoders[name] for name in encoders})
+
+    def _join_alike(self, by_column: Mapping[str, nn.Module]) -> None:
+        """Put neighbours that can be computed as one into one step of the plan."""
+        shapes = [
+            shape_of(by_column[names[0]]) if kind == "one" else None for kind, names, _ in self.plan
+        ]
+        for start, stop in reversed(stretches(shapes)):
+            names = tuple(names[0] for _, names, _ in self.plan[start:stop])
+            keys = [key for _, _, key in self.plan[start:stop]]
+            together = Alike([cast("Ple", by_column[name]) for name in names])
+            self.alike.append(together)
+            self.plan[start:stop] = [("alike", names, (together, keys))]
 
     def _share(
         self, names: Sequence[str], encoders: Sequence[CategoryEmbed]
@@ -179,6 +196,8 @@ class Inputs(nn.Module):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Inputs:
         super()._apply(fn, recurse)
         self.starts = [fn(starts) for starts in self.starts]
+        for together in self.alike:
+            together.moved(fn)
         return self
 
     def forward(self, batch: Batch) -> torch.Tensor:
@@ -195,6 +214,13 @@ class Inputs(nn.Module):
                 found = lookup_rows(getattr(self, f"table_{index}"), rows.reshape(-1))
                 hidden = found.view(-1, width)
                 parts.append(F.dropout(hidden, dropout, self.training) if dropout else hidden)
+            elif kind == "alike":
+                together, keys = detail
+                if together.can(batch.rows):
+                    parts.append(together(batch.block(names)))
+                else:
+                    each = zip(keys, names, strict=True)
+                    parts += [getattr(self, key)(batch[name]) for key, name in each]
             else:
                 parts.append(getattr(self, detail)(batch[names[0]]))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -106,6 +106,21 @@ def by_onednn(weight: torch.Tensor) -> bool:
     )
 
 
+def are_plain(weights: Sequence[torch.Tensor]) -> bool:
+    """Whether layers of these weights, of one shape, are torch's own products now, whatever their
+    rows, and nobody looks at functions: neither exact training nor a compiler."""
+    first = weights[0]
+    return (
+        first.is_cpu
+        and first.dtype == torch.float32
+        and not torch.compiler.is_compiling()
+        and not has_torch_function(weights)
+        and not _by_weight_alone
+        and not torch.is_autocast_enabled("cpu")
+        and not by_onednn(first)
+    )
+
+
 @cache
 def _there() -> bool:
     return has_vectors() and maker() != "GenuineIntel"  # for whose processors MKL is the faster one
