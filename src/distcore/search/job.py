@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distcore_search.options import ExecutorOptions
 
 log = logging.getLogger("distcore")
+
 SAMPLES = 10
 """Trials if neither `num_samples` nor a grid says how many; Ludwig's."""
 
