@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore_core.errors import UserError
-from distcore_data.arrow import scalar, with_nulls
+from distcore_data.arrow import from_numpy, scalar, with_nulls
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RowNumbers:
             while len(left) < batch.num_rows:
                 left = np.concatenate([left, self._told.popleft()])
             numbers, left = left[: batch.num_rows], left[batch.num_rows :]
-            columns = [pa.array(numbers), *batch.columns]
+            columns = [from_numpy(numbers), *batch.columns]
             yield pa.record_batch(columns, schema=with_row_numbers(batch.schema))
 
 
