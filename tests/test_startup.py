@@ -98,6 +98,10 @@ def test_plugin_modules_load_nothing_heavy() -> None:
     assert not loaded & (HEAVY - {"stevedore"})
 
 
+def test_who_only_names_a_models_folder_loads_nothing_heavy() -> None:
+    assert not modules_after("import distcore_data.artifact") & HEAVY
+
+
 def test_whoever_starts_a_worker_group_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
     code = (

@@ -29,7 +29,6 @@ from distcore_core.io.atomic import DirectoryBuilder, write_new_file
 from distcore_core.io.digest import digest_file
 from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_core.registry.manager import Plugins
-from distcore_data.blame import OWN
 from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.os_errors import explained
@@ -186,6 +185,8 @@ def open_artifact(
 def _compare_makers(used: Sequence[JSON], plugins: Plugins) -> None:
     """Warn of another release of a plugin from outside that decides what is predicted; features say
     it themselves. Raises ArtifactError if it is not installed."""
+    from distcore_data.blame import OWN
+
     for each in used:
         role, distribution = each["kind"].rpartition(".")[2], each["distribution"]
         if role not in PREDICTING or distribution in OWN:
