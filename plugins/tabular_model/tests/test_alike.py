@@ -142,6 +142,7 @@ def test_who_looks_at_functions_or_has_other_products_sees_one_after_another(tog
         lambda part: part.register_forward_hook(lambda *_: None),
         lambda part: part.register_forward_pre_hook(lambda *_: None),
         lambda part: part.register_full_backward_hook(lambda *_: None),
+        lambda part: part.register_full_backward_pre_hook(lambda *_: None),
     ],
 )
 @pytest.mark.parametrize("of", [lambda each: each, lambda each: each.fc_stack.layers[0].linear])

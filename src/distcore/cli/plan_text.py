@@ -8,7 +8,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON, SPLITS
 from distcore_data.os_errors import human_bytes
-from distcore_data.printable import printable
+from distcore_data.printable import listed, printable
 from distcore_data.table import table
 
 WIDTH = 12
@@ -66,9 +66,7 @@ def _dataset(dataset: JSON) -> Iterator[str]:
     yield from _said("data", names)
     yield from _said("", f"{_about(dataset['rows']['count'], dataset['rows']['exact'])} rows{size}")
     columns = list(dataset["columns"])
-    more = len(columns) - NAMED
-    names = ", ".join(columns[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
-    yield from _said("reads", f"{_count(len(columns), 'column')}: {names}")
+    yield from _said("reads", f"{_count(len(columns), 'column')}: {listed(columns, NAMED)}")
     splits = dataset["splits"]
     if splits["train"] is None:
         yield from _said(

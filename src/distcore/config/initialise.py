@@ -16,7 +16,7 @@ from distcore.config.read_features import Role
 from distcore.config.yaml_nodes import VARIABLE
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import DataError
-from distcore_data.printable import printable
+from distcore_data.printable import listed
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 Model = Literal["network", "trees"]
@@ -62,9 +62,7 @@ def suggest(
         if target not in table.column_names:
             near = difflib.get_close_matches(target, table.column_names, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            names = ", ".join(map(printable, table.column_names[:NAMED]))
-            if table.num_columns > NAMED:
-                names += f" and {table.num_columns - NAMED:,} more"
+            names = listed(table.column_names, NAMED)
             raise DataError(f"There is no column {target!r}. {hint}Columns: {names}.")
     looked = next(iter(sets.values())).num_rows
     share = min(1.0, looked / max(1, rows or looked))

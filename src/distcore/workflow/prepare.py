@@ -106,14 +106,18 @@ def tell_constant_targets(session: Session, cache: Cache) -> None:
     one class there is nothing to learn, which is an error.)"""
     from distcore_data.cache import open_cache
 
+    types = session.features.types
+    numbers = [each.name for each in session.features.outputs if types[each.name] == "number"]
+    if not numbers:
+        return
     with open_cache(cache, session.plugins) as reader:
-        for feature in session.features.outputs:
-            found = reader.metadata[feature.name]
-            if session.features.types[feature.name] == "number" and found["min"] == found["max"]:
+        for name in numbers:
+            found = reader.metadata[name]
+            if found["min"] == found["max"]:
                 log.warning(
                     "Output %r is %r in every row, so its scores say nothing. Look whether the "
                     "data are whole.",
-                    feature.name,
+                    name,
                     found["min"],
                 )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distcore_data.printable import printable
+from distcore_data.printable import listed, printable
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,10 @@ def test_what_breaks_a_line_or_commands_a_terminal_is_spelled_out(text: str, sho
 
 def test_line_ends_may_stay() -> None:
     assert printable("one\n\x1btwo\t", keep="\n") == "one\n\\x1btwo\\t"
+
+
+def test_the_first_of_many_names_are_listed_each_printable():
+    assert listed([], 2) == ""
+    assert listed(["a", "b\n"], 2) == "a, b\\n"
+    assert listed([*"abc"], 2) == "a, b and 1 more"
+    assert listed(["a"] * 2000, 1) == "a and 1,999 more"

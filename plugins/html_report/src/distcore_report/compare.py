@@ -121,6 +121,11 @@ def units_differ(found: Rows) -> Iterator[str]:
         )
 
 
+def in_doubt(runs: Sequence[Run], found: Rows) -> list[str]:
+    """Sentences of what makes scores no fair comparison. found: what differs in the configs."""
+    return [*rows_differ(runs, found), *units_differ(found)]
+
+
 def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
     """A sentence if scores are of other rows from run to run: splits of other sizes, or, as the
     digest of a frame is of the columns that a run reads, other data of the same features."""
@@ -216,8 +221,7 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     found = differences(runs)
     yield _table("CONFIG", names, found) if found else "The configs are the same."
     if scored := metrics(runs):
-        told = [*rows_differ(runs, found), *units_differ(found)]
-        yield "\n\n".join([*told, _table("METRIC", names, scored)])
+        yield "\n\n".join([*in_doubt(runs, found), _table("METRIC", names, scored)])
     for what, series in curves(runs):
         width = max(map(len, series))
         values = [each for one in series.values() for each in one if each is not None]
@@ -269,8 +273,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     yield "</div>"
     found = differences(runs)
     yield "<h2>Metrics</h2>"
-    told = [*rows_differ(runs, found), *units_differ(found)]
-    yield from (f"<p>{escape(each)}</p>" for each in told)
+    yield from (f"<p>{escape(each)}</p>" for each in in_doubt(runs, found))
     yield _html([("metric", *names), *metrics(runs)])
     yield "<h2>Config</h2>"
     yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from distcore_tabular.encoders import Ple
+from distcore_tabular.layers import HOOKS
 from distcore_torch import products
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def stretches(shapes: Sequence[Hashable]) -> list[tuple[int, int]]:
 
 
 def _is_watched(part: nn.Module) -> bool:
-    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks)
+    return any(map(vars(part).get, HOOKS))
 
 
 Layers = Callable[[torch.Tensor, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]

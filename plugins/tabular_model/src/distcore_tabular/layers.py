@@ -208,6 +208,9 @@ class FCStack(nn.Module):
         return hidden
 
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Where torch keeps what runs beside a module and may change what it gives."""
+
 SMALL = 1 << 20
 """Bytes of weights for which nobody looks at how much memory is free: the look costs more than a
 small layer, of which a network of thousands of inputs has one for each."""

@@ -28,6 +28,7 @@ from torch import nn
 
 from distcore_core.contracts import JSON, ModelBase
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
+from distcore_tabular.layers import HOOKS
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 PLAIN = (bool, int, float, str, type(None))
 """Values of settings, such as the probability of a dropout."""
-
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-"""Where torch keeps what runs beside a module and changes what it gives."""
 
 
 class ModuleModel(ModelBase):

@@ -40,6 +40,7 @@ from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import patient_threads
 
 if TYPE_CHECKING:
+    from distcore_data.sources.datafile import State
     from distcore_data.sources.options import DelimitedOptions
 
 log = logging.getLogger("distcore")
@@ -256,15 +257,14 @@ def unchanged(directory: Path) -> Iterator[None]:
         raise failed
 
 
-def _states(directory: Path) -> dict[str, tuple[int, int, int]]:
+def _states(directory: Path) -> dict[str, State]:
     """What tells the files of a folder from others under their names."""
+    from distcore_data.sources.datafile import state_of
+
     try:
-        found = {each.name: each.stat() for each in os.scandir(directory)}
+        return {each.name: state_of(each.path) for each in os.scandir(directory)}
     except OSError:
         return {}
-    return {
-        name: (each.st_size, each.st_mtime_ns, each.st_ctime_ns) for name, each in found.items()
-    }
 
 
 def find_model(path: Path) -> Path:

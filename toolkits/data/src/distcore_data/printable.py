@@ -4,6 +4,7 @@ it or command a terminal is spelled out."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -21,6 +22,13 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return CONTROLS.sub(lambda found: _spelled(found[0], keep), text)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of the names, each printable, and how many more there are: a table may have
+    thousands of columns."""
+    more = len(names) - most
+    return ", ".join(map(printable, names[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _spelled(character: str, keep: str) -> str:

@@ -37,7 +37,7 @@ def test_a_write_that_its_times_do_not_tell_of_is_found_by_content(tmp_path, mon
     file.check(content=True)
     path.write_bytes(b"x\n2\n")
     now = DataFile.at(path, "data.csv")
-    monkeypatch.setattr("distcore_data.sources.datafile._state", lambda path: file.state)
+    monkeypatch.setattr("distcore_data.sources.datafile.state_of", lambda path: file.state)
     assert now.state != file.state
     file.check()
     with pytest.raises(DataError, match=r"data\.csv: the file changed while it was being read"):

@@ -65,7 +65,7 @@ class DataFile:
     @classmethod
     def at(cls, path: str | Path, shown: str) -> DataFile:
         """A file that nobody else writes, as it is now."""
-        return cls(str(path), shown, _state(path), _host())
+        return cls(str(path), shown, state_of(path), _host())
 
     @classmethod
     def given(cls, path: str | Path, shown: str) -> DataFile:
@@ -98,7 +98,7 @@ class DataFile:
         see it.
 
         A file that is another by then is also told of if the block fails, for that is why."""
-        before = _state(self.path)
+        before = state_of(self.path)
         self._compare(before)
         try:
             with readable(self.shown):
@@ -117,7 +117,7 @@ class DataFile:
     def _still_there(self) -> State:
         """Its state of now. Raises DataError if it is gone."""
         try:
-            return _state(self.path)
+            return state_of(self.path)
         except FileNotFoundError as error:
             raise removed(self.shown) from error
 
@@ -188,7 +188,8 @@ def read_open(file: FileIO, start: int, stop: int) -> pa.Buffer:
     return found
 
 
-def _state(path: str | Path) -> State:
+def state_of(path: str | Path) -> State:
+    """What a file is now. Raises OSError."""
     found = os.stat(path)
     inode = found.st_ino if _keeps_inodes(found.st_dev) else 0
     return State(inode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -21,7 +21,7 @@ import torch
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, TrainingError
-from distcore_data.printable import printable
+from distcore_data.printable import listed
 from distcore_torch.training.facts import changes, of_group, rank_facts
 from distcore_torch.training.fingerprint import MASK, Fingerprint, hexadecimal
 from distcore_torch.training.flat import Exchange
@@ -228,7 +228,7 @@ def accusation(step: int, ranks: list[JSON]) -> str:
     """
     for rank, found in enumerate(ranks):
         if found["changed"]:
-            what = _named(found["where"]) or _differing(rank, ranks)
+            what = listed(found["where"], SHOWN) or _differing(rank, ranks)
             return (
                 f"After step {step} the memory of rank {rank} changed by itself: "
                 f"{what or 'weights or optimizer state'} is not what the rank left behind. {FAULT}"
@@ -269,13 +269,7 @@ def _differing(rank: int, ranks: list[JSON]) -> str:
     names = [name for name, value in ranks[rank]["each"].items() if other.get(name) != value]
     # What flipped in a moment is in its weights one update later, but not the other way round.
     names = [name for name in names if name.endswith(")")] or names
-    return _named(names)
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(map(printable, names[:SHOWN])) + (
-        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    )
+    return listed(names, SHOWN)
 
 
 def _saved(module: torch.nn.Module) -> tuple[Named, Named]:
