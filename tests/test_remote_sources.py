@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        status = {"/forbidden.csv": 403, "/broken.csv": 500}.get(
+        status = {"/forbidden.csv": 403, "/gone.csv": 410, "/broken.csv": 500}.get(
             path, 200 if path in self.files else 404
         )
         content = self.files.get(path, b"") if status == 200 else b""
@@ -167,12 +167,13 @@ def test_a_file_of_several_chunks(web, scratch, monkeypatch):
     ("name", "said"),
     [
         ("missing.csv", r"missing\.csv: no such file\. Correct the dataset's URL"),
+        ("gone.csv", r"gone\.csv: no such file\. Correct the dataset's URL"),
         (
             "forbidden.csv?token=hush-hush",
             r"forbidden\.csv: cannot be fetched \(.*403.*Check URL, network and cred",
         ),
-        ("broken.csv", r"broken\.csv: cannot be fetched \(.*500"),
-        ("some.cut.csv", r"some\.cut\.csv: cannot be fetched \("),
+        ("broken.csv", r"broken\.csv: cannot be fetched \(HTTP status 500\)\."),
+        ("some.cut.csv", r"some\.cut\.csv: cannot be fetched \(ClientPayloadError: \w+"),
     ],
 )
 def test_what_cannot_be_fetched_is_an_error_that_leaves_nothing(web, scratch, name, said):

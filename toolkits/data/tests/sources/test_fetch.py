@@ -73,8 +73,24 @@ def test_a_file_that_changed_is_named(tmp_path, monkeypatch):
         fetched(store, tmp_path)
 
 
+@pytest.mark.parametrize("there", [2, 4])
+def test_a_copy_of_another_length_than_the_file_is_not_taken_for_it(tmp_path, monkeypatch, there):
+    """Its version is the same before and after."""
+    store = Store({"a.parquet": b"abc"})
+    monkeypatch.setattr(store, "info", lambda path, **_options: {"size": there, "ETag": "1"})
+    with pytest.raises(DataError, match=r"^s3://box/a\.parquet: the file changed while"):
+        fetch._fetch(store, "a.parquet", tmp_path / "a", "s3://box/a.parquet")
+
+
 def test_large_files_are_told(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(fetch, "TOLD", 1000)
     with caplog.at_level(logging.INFO, "distcore"):
         fetched(Store({"small.parquet": bytes(999), "large.parquet": bytes(1000)}), tmp_path)
     assert caplog.messages == ["Fetching s3://box/ (large.parquet) (1.0 kB)."]
+
+
+@pytest.mark.parametrize("limit", [0, 3, 4, 5, 9])
+def test_no_more_is_copied_than_was_asked_for(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(fetch, "PIECE", 4)
+    fetch.copy(lambda: io.BytesIO(b"12345678"), tmp_path / "a", "a", limit=limit)
+    assert (tmp_path / "a").read_bytes() == b"12345678"[:limit]
