@@ -94,6 +94,26 @@ def test_no_ranges(store):
     assert rows_of(found["words"]) == []
 
 
+def test_lists_without_a_value_are_written_and_read(tmp_path):
+    store = FileStore(LAYOUT, str(tmp_path))
+    store.append(encoded(0, 1))
+    store.append(encoded(0, 0))
+    found = store.read([(0, 1)], np.empty((1, 3), np.int32))
+    assert rows_of(found["words"]) == rows_of(found["tags"]) == [[]]
+    store.close()
+
+
+def test_the_kernel_is_told_which_bytes_are_read_next(tmp_path, monkeypatch):
+    """A thread tells it, where an error is nobody's answer: reading would be slow, and no more."""
+    store, asked = filled(FileStore(LAYOUT, str(tmp_path))), []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *what: asked.append(what))
+    store.expect([(50, 150), (7, 8)])
+    store._asking.shutdown()
+    of, why = store._matrix.fileno(), os.POSIX_FADV_WILLNEED
+    assert asked == [(of, 50 * 12, 100 * 12, why), (of, 7 * 12, 12, why)]
+    store.close()
+
+
 def test_the_scratch_file_has_no_name(tmp_path):
     """Killed at any moment, the process leaves nothing: the space goes with its last file
     descriptor."""
