@@ -254,6 +254,17 @@ def test_small_reads_in_order_decode_each_block_once(monkeypatch):
     assert len(decoded) > 3
 
 
+def test_no_block_is_read_that_has_none_of_the_rows():
+    shard = index.Index((), 1, rows=13, block_rows=4, sizes=(1, 1, 1))
+    for start in range(14):
+        for stop in range(start, 14):
+            parts = list(shard.parts(start, stop))
+            rows = [row for first, last, _ in parts for row in range(first, last)]
+            assert rows == list(range(rows[0], rows[-1] + 1)) if rows else start == stop
+            assert set(range(start, stop)) <= set(rows)
+            assert all(first < stop and start < last for first, last, _ in parts)
+
+
 def test_neither_tensorflow_nor_protobuf_is_imported():
     code = (
         "import sys, io, numpy, pyarrow; from distcore_data.arrow import from_numpy as a; from "

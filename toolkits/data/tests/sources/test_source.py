@@ -241,7 +241,7 @@ def test_json_lines_and_documents(tmp_path):
     same(read(tmp_path / "lines.jsonl", raw, 100), expected)
     for name in ("lines", "records", "columns", "rows"):
         same(read(tmp_path / f"{name}.json", raw, 100), expected)
-        assert sample(tmp_path / f"{name}.json", 3).num_rows == 3
+        assert sample(tmp_path / f"{name}.json", 3).column("a").to_pylist() == [0, 1, 2]
 
 
 def test_a_document_of_one_long_line(tmp_path):
