@@ -11,7 +11,7 @@ import pytest
 from torch.distributed import HashStore
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import UserError
+from distcore_core.errors import TrainingError, UserError
 from distcore_horovod import build, diagnose, installed, rendezvous
 from distcore_horovod.launcher import IN_GROUP
 from distcore_horovod.process_group import share_memory_alone
@@ -244,6 +244,16 @@ def test_ranks_of_several_machines_meet_only_where_they_may(hvd, monkeypatch):
     assert settings["HOROVOD_FUSION_THRESHOLD"] == str(3 << 20)
     with pytest.raises(UserError, match=r"No network interface here has the address 192\.0\.2\.7"):
         meet(monkeypatch, places[0], Place("b", "192.0.2.7"), allow_network=True)
+
+
+@pytest.mark.usefixtures("hvd")
+@pytest.mark.parametrize(("rank", "size"), [(0, 2), (1, 3)])
+def test_ranks_that_met_otherwise_than_they_were_started_stop(rank, size, monkeypatch):
+    """They would read the rows of others."""
+    module = sys.modules["horovod.torch"]
+    module.rank, module.size = lambda: rank, lambda: size
+    with pytest.raises(TrainingError, match=f"rank {rank} of {size}, but this is rank 1 of 2"):
+        meet(monkeypatch, *[Place("a", "127.0.0.1")] * 2)
 
 
 def test_nothing_of_a_group_is_left_for_what_it_starts_later(hvd, monkeypatch):
