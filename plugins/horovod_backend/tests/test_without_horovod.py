@@ -175,8 +175,11 @@ def test_a_compiler_that_is_asked_for_must_be_there(tools, monkeypatch, tmp_path
     monkeypatch.setenv("CXX", "clang++")
     with pytest.raises(UserError, match=r"Missing: a C\+\+ compiler"):
         build.find_tools(None)
+    monkeypatch.setenv("CXX", "clang++ -O1")
+    with pytest.raises(UserError, match=r"Missing: a C\+\+ compiler"):
+        build.find_tools(None)
     tools("clang++", ":")
-    assert build.find_tools(None).compiler == "clang++"
+    assert build.find_tools(None).compiler == "clang++ -O1"
 
 
 @pytest.mark.parametrize(

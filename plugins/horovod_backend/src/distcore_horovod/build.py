@@ -70,7 +70,8 @@ def find_tools(mpi: bool | None) -> Tools:
     compiler = (
         os.environ.get("CXX") or shutil.which("g++", path=path) or shutil.which("c++", path=path)
     )
-    if not compiler or not shutil.which(compiler, path=path):
+    program, *_ = (compiler or "").split() or [""]  # of CXX="ccache g++"
+    if not shutil.which(program, path=path):
         missing.append("a C++ compiler (Debian: apt-get install g++)")
     if not shutil.which("make", path=path):
         missing.append("make (Debian: apt-get install make)")
