@@ -19,10 +19,11 @@ import distcore
 from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
-from distcore_data.seals import sealed
+from distcore_data.seals import read_sealed, sealed
 from distcore_report.page import SHAPES, render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
+from distcore_report.summary_sections import columns
 from distcore_search.vouched import DIGESTS, write_vouched
 
 
@@ -245,6 +246,30 @@ def test_an_input_that_is_worth_nearly_all_is_asked_about(tmp_path: Path) -> Non
     said = "of it. Look whether it is known when predictions are made"
     assert said not in told(0.5)
     assert re.search(rf"<p>fee &lt;EUR&gt; has \d+% {said}", told(30.0))
+
+
+def test_of_thousands_of_columns_those_that_drift_are_shown(tmp_path: Path) -> None:
+    """A page of 10,000 was 5 MB, and the one that drifts somewhere among them."""
+
+    def column(name: str, role: str, missing: float | None, drift: float) -> dict[str, Any]:
+        apart = {"validation": 0.0, "test": drift}
+        return {"name": name, "role": role, "type": "number", "missing": missing, "drift": apart}
+
+    names = [f"x{each}" for each in range(3000)]
+    found = [column(name, "input", None, 0.01) for name in names]
+    found[1234]["drift"]["test"], found[2345]["missing"] = 0.9, 0.5
+    page = "".join(columns({"columns": [*found, column("y", "output", None, 0.0)]}))
+    assert "Of 3,001 columns, the 200 that drift or miss most" in page
+    assert re.findall(r"<tr><td>(\w+)", page)[:4] == ["y", "x1234", "x2345", "x0"]
+    assert page.count("<tr>") == 201
+    path = folder(tmp_path) / "description.json"
+    config = {"input_features": [{"name": name} for name in names], "trainer": {}}
+    path.write_bytes(sealed({**read_sealed(path, ""), "config": config}))
+    page = render(tmp_path)
+    assert "x199&" in page
+    assert "x200&" not in page
+    assert "trainer&quot;: {}" in page
+    assert "and 2,800 more, which description.json has" in page
 
 
 def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from distcore_core.contracts import JSON
 from distcore_data import charts
 from distcore_report import search, summary_sections, thresholds
-from distcore_report.summary_sections import table
+from distcore_report.summary_sections import MOST_COLUMNS, table
 
 Figures = dict[tuple[str, str], dict[str, list[charts.Point]]]
 
@@ -192,7 +192,17 @@ def _description(description: JSON) -> Iterator[str]:
         f"<h2>Plugins</h2><table>{plugins}</table><h2>Environment</h2><table>{environment}</table>"
     )
     yield f"<h2>Data</h2><pre>{_text(description['data'])}</pre>"
-    yield f"<h2>Resolved config</h2><pre>{_text(description['config'])}</pre>"
+    yield f"<h2>Resolved config</h2><pre>{_text(_shortened(description['config']))}</pre>"
+
+
+def _shortened(config: JSON) -> JSON:
+    """The config with the first of very many input features alone."""
+    inputs = config["input_features"]
+    more = len(inputs) - MOST_COLUMNS
+    if more <= 0:
+        return config
+    said = f"and {more:,} more, which description.json has"
+    return {**config, "input_features": [*inputs[:MOST_COLUMNS], said]}
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,9 @@ SPLITS = ("training", "validation", "test")
 DRIFTED = 0.2
 """From this distance of two distributions on, a column is marked."""
 
+MOST_COLUMNS = 200
+"""Of a wide table, so many columns are shown: a page of all is megabytes that nobody reads."""
+
 ALONE = 0.9
 """Of what all inputs are worth: one that has more may follow from what is predicted."""
 
@@ -182,7 +185,7 @@ def worst(summary: JSON) -> Iterator[str]:
 
 
 def columns(summary: JSON) -> Iterator[str]:
-    """Each column, its missing share and its drift."""
+    """Each column, its missing share and its drift; of very many, those with most of either."""
     found = summary.get("columns")
     if not found:
         return
@@ -192,6 +195,12 @@ def columns(summary: JSON) -> Iterator[str]:
         f"(the same) to 1 (nothing in common); {DRIFTED} and more is marked, which few rows reach "
         "by chance.</p>"
     )
+    if len(found) > MOST_COLUMNS:
+        yield (
+            f'<p class="soft">Of {len(found):,} columns, the {MOST_COLUMNS} that drift or miss '
+            f"most, outputs first; {FILE} has all.</p>"
+        )
+        found = sorted(found, key=_to_be_seen, reverse=True)[:MOST_COLUMNS]
     rows = []
     for each in found:
         missing = "–" if each["missing"] is None else f"{each['missing']:.1%}"
@@ -202,6 +211,11 @@ def columns(summary: JSON) -> Iterator[str]:
     yield table(
         ["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"], rows
     )
+
+
+def _to_be_seen(column: JSON) -> tuple[bool, float]:
+    """Outputs come first, then what drifts or misses most."""
+    return column["role"] == "output", max(column["missing"] or 0.0, *column["drift"].values(), 0.0)
 
 
 def _drift(value: float | None) -> str:
