@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, LOADER, PROCESSOR, SECTION, TRAINER
+from distcore_data.printable import listed
 from distcore_data.roles import STORE
 from distcore_data.sources.registry import AUTO
 from distcore_data.stores.addresses import SCHEMES, is_url
@@ -93,7 +94,7 @@ def _features(session: Session) -> Iterator[tuple[str, str, str]]:
     for each in session.features.specifications:
         types.setdefault(each["type"], []).append(each["name"])
     for name, features in types.items():
-        yield "features", name, f"type of {_listed(features)}"
+        yield "features", name, f"type of {listed(features, 4)}"
 
 
 def _data(session: Session, data: Data) -> Iterator[tuple[str, str, str]]:
@@ -122,7 +123,3 @@ def _members(session: Session) -> Iterator[tuple[str, str, str]]:
         scheme = str(place).partition("://")[0].lower()
         if place is not None and is_url(place) and scheme not in SCHEMES:
             yield STORE.kind, scheme, f"address in {what}"
-
-
-def _listed(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

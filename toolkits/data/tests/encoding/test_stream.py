@@ -185,7 +185,7 @@ def test_columns_that_came_empty_are_told(write, table, features, tmp_path, capl
     assert unknown == {"x3", "words"}
     rows = ROWS - table["strict"].null_count
     assert said.startswith(f"No row of {rows} has a value in 'x3', 'words', and the model was")
-    assert " and 2 more columns" in told([f"x{each}" for each in range(7)], ROWS)[1][0]
+    assert " and 2 more, and the model" in told([f"x{each}" for each in range(7)], ROWS)[1][0]
 
 
 def test_one_partition_starts_no_thread(table, features, monkeypatch):

@@ -11,7 +11,7 @@ from distcore_core.errors import ArtifactError, Diverged
 from distcore_testing.loops import TinyNet, TinyRun, tiny_loop
 from distcore_torch.training import checkpoint
 from distcore_torch.training.checkpoint import Checkpoint
-from distcore_torch.training.finite import Watch, in_words, not_finite
+from distcore_torch.training.finite import Watch, not_finite
 from distcore_torch.training.state import TrainState
 from distcore_torch.training.strategy import SingleProcess
 from distcore_torch.training.torch_model import load_weights
@@ -35,11 +35,6 @@ def test_large_finite_numbers_are_fine_although_their_sum_is_not():
         not_finite([("mask", torch.full((9,), largest)), ("half", torch.full((9999,), 6e4).half())])
         == []
     )
-
-
-def test_names_in_words():
-    assert in_words(["a"]) == "a"
-    assert in_words(["a", "b", "c"]) == "a and 2 more"
 
 
 def loop_of(tmp_path, **options):

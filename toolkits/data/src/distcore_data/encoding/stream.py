@@ -24,6 +24,7 @@ from distcore_data.arrow import to_numpy
 from distcore_data.blame import BadRow
 from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
+from distcore_data.printable import listed
 from distcore_data.sources.together import read_together
 from distcore_data.threads import processors
 
@@ -108,13 +109,11 @@ def tell_unknown(rows: int, names: Collection[str], features: Features) -> None:
     codes = _unknown_codes(features)
     empty = [name for name in features.source_columns if name in names and name not in codes]
     if empty:
-        shown = [repr(features.source_columns[name]) for name in empty[:5]]
         log.warning(
-            "No row of %s has a value in %s%s, and the model was trained with values there: each "
+            "No row of %s has a value in %s, and the model was trained with values there: each "
             "has what stands in for a missing one. Look whether the data are whole.",
             f"{rows:,}",
-            ", ".join(shown),
-            f" and {len(empty) - 5} more columns" if len(empty) > 5 else "",
+            listed([repr(features.source_columns[name]) for name in empty], 5),
         )
     for feature in features.inputs:
         if feature.name in names and feature.name in codes:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
+from distcore_data.printable import listed
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.values import is_readable, typed
 
@@ -41,17 +42,13 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
             each for each in names if each.strip() == name.strip()
         ]
         hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
+    hints += missing[MOST_NAMED:]
     absent = "is no column" if len(missing) == 1 else "are no columns"
     raise DataError(
-        f"{shown}: there {absent} {_listed(hints, len(missing), MOST_NAMED)}; it has "
-        f"{_listed([*map(repr, names[:20])], len(names), 20) or 'none'}. Correct the name in the "
+        f"{shown}: there {absent} {listed(hints, MOST_NAMED)}; it has "
+        f"{listed([*map(repr, names)], 20) or 'none'}. Correct the name in the "
         "data, or where it was given (a feature's `name` or `column`, the split's, or `--keep`)."
     ) from ColumnsMissing(*missing)
-
-
-def _listed(words: Sequence[str], count: int, most: int) -> str:
-    """The first of so many, and how many more there are."""
-    return ", ".join(words) + (f" and {count - most} more" if count > most else "")
 
 
 def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[str, str]) -> None:

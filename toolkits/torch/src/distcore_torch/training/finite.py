@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distcore_core.errors import Diverged
+from distcore_data.printable import listed
 from distcore_torch.training.optim import state_tensors
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Watch:
             for name, total in zip(self._outputs, totals, strict=True)
             if not math.isfinite(total)
         ]
-        bad = in_words(ranks[where][0]) + (f" of rank {where}" if len(ranks) > 1 else "")
+        bad = listed(ranks[where][0], 1) + (f" of rank {where}" if len(ranks) > 1 else "")
         raise Diverged(
             f"{lost[0] if lost else ''}After step {step} the weights are not finite ({bad}), and "
             f"they are not saved. {ADVICE}"
@@ -73,7 +74,7 @@ class Watch:
             for name, each in found.tensors.items()
         )
         names = [name for name in not_finite(named) if name not in self._masks]
-        return f"{in_words(names)} in it holds NaN or infinity" if names else ""
+        return f"{listed(names, 1)} in it holds NaN or infinity" if names else ""
 
 
 @torch.no_grad()
@@ -93,11 +94,6 @@ def not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
         accused = [pair for pair, clean in zip(part, fine, strict=True) if not clean]
         found += [name for name, each in accused if not bool(each.isfinite().all())]
     return found
-
-
-def in_words(names: Sequence[str]) -> str:
-    """`fc.weight and 3 more`."""
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def of_loss(name: str, loss: float, since: int, step: int) -> str:

@@ -12,9 +12,10 @@ import torch
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError, UserError
 from distcore_data.artifact import find_model, model_here, read_manifest, unchanged
+from distcore_data.printable import listed
 from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
-from distcore_torch.training.finite import ADVICE, in_words, not_finite
+from distcore_torch.training.finite import ADVICE, not_finite
 from distcore_torch.training.tensorfile import DTYPES, read_tensors
 
 if TYPE_CHECKING:
@@ -129,16 +130,16 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
         name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)
     )
     if differ:
-        first, others = differ[0], f" and {len(differ) - 1} more" if len(differ) > 1 else ""
+        first = differ[0]
         raise ArtifactError(
-            f"The weights in {where} are of another model than the config's: {first}{others} "
+            f"The weights in {where} are of another model than the config's: {listed(differ, 1)} "
             f"differ (there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
             "Use the config that they were trained with."
         )
     buffers = {name for name, _ in module.named_buffers()}  # a mask of infinities may be one
     if bad := not_finite((name, each) for name, each in weights.items() if name not in buffers):
         raise ArtifactError(
-            f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so "
+            f"The weights in {where} are not finite ({listed(bad, 1)} holds NaN or infinity), so "
             f"whatever is predicted with them means nothing. Train again. {ADVICE}"
         )
     module.load_state_dict(weights)
