@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.conftest import CONFIG, csv
 
 import distcore
 from distcore.cli.main import main
-from distcore.workflow.difference import FAULT, read_run
+from distcore.workflow.difference import FAULT, Cause, causes_of, in_lines, read_run
 from distcore_core.errors import UserError
 from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
@@ -241,6 +242,29 @@ def test_an_option_is_named_with_its_lines(runs):
     found = distcore.diff(runs.first, runs.train("moved", text))
     (cause,) = found.causes
     assert str(cause) == "trainer.batch_size: 32 (line 6) and 64 (line 7)"
+
+
+def test_runs_of_thousands_of_other_columns_are_told_in_some_lines():
+    """It looked for each option's line among all features, for minutes, and told all of them."""
+
+    def receipt(name, epochs):
+        features = [{"name": f"{name}{each}", "type": "number"} for each in range(5000)]
+        lines = {f"input_features[{each}].type": each + 2 for each in range(5000)}
+        config = {"input_features": features, "trainer": {"epochs": epochs}}
+        same = {name: {} for name in ("libraries", "distributions", "ranks", "switches", "data")}
+        same |= dict.fromkeys(("random_seed", "exact", "parts", "workers", "backend", "trainer"))
+        return {**same, "config": config, "lines": lines, "plugins": []}
+
+    started = time.process_time()
+    causes = tuple(causes_of(receipt("a", 1), receipt("b", 2)))
+    assert time.process_time() - started < 5
+    assert len(causes) == 20_002
+    lines = [*in_lines([*causes, Cause("workers", "number of workers", 1, 2)])]
+    assert lines[0].startswith("  input_features (their order): ")
+    assert lines[1] == "  trainer.epochs: 1 and 2"
+    assert "  input_features[a1000].type: number (line 1002) and not there" in lines
+    assert lines[-2] == "  and 19,902 more options of the config, which --json names"
+    assert lines[-1] == "  number of workers: 1 and 2"
 
 
 def test_the_same_run_twice_is_equal(runs, capsys):

@@ -3,7 +3,7 @@ different."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -38,6 +38,11 @@ NO_CAUSE_OPTIONS = (
 
 NOT_IF_EXACT = ("workers", "threads", "backend", "trainer")
 """Kinds of causes that change no bit of an exact run."""
+
+MOST_OPTIONS = 100
+"""Options of the config that are told in words."""
+
+ABSENT = (None, 0)
 
 ADVICE = "Take it from a backup, or run again."
 
@@ -111,9 +116,21 @@ class Difference:
                 if self.equal
                 else "Because, the most likely cause first:"
             )
-            yield from (f"  {each}" for each in self.causes)
+            yield from in_lines(self.causes)
         elif self.first_step is not None:
             yield FAULT
+
+
+def in_lines(causes: Sequence[Cause]) -> Iterator[str]:
+    """A line a cause; of very many options, the first: tables may have thousands of columns."""
+    more = sum(each.kind == "config" for each in causes) - MOST_OPTIONS
+    options = 0
+    for each in causes:
+        options += each.kind == "config"
+        if each.kind != "config" or options <= MOST_OPTIONS:
+            yield f"  {each}"
+        elif options == MOST_OPTIONS + 1:
+            yield f"  and {more:,} more options of the config, which --json names"
 
 
 @told
@@ -223,41 +240,46 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
 
 
 def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
-    mine, theirs = (dict(_leaves("", each["config"])) for each in (one, other))
-    for path in sorted(mine.keys() | theirs.keys()):
-        left, right = mine.get(path), theirs.get(path)
+    mine, theirs = (_options(each) for each in (one, other))
+    for path in sorted(mine.keys() | theirs.keys(), key=_features_last):
+        (left, line), (right, other_line) = mine.get(path, ABSENT), theirs.get(path, ABSENT)
         if left == right or _section(path) in NO_CAUSE or path.startswith(NO_CAUSE_OPTIONS):
             continue
         if path in ("trainer.exact", "trainer.parts") or (exact and path.startswith("backend.")):
             continue
-        yield Cause("config", path, left, right, _line(one, path), _line(other, path))
+        yield Cause("config", path, left, right, line, other_line)
+
+
+def _options(receipt: JSON) -> dict[str, tuple[Any, int]]:
+    """{path: (value, line in the text of the config; 0: in none)}."""
+    lines = receipt.get("lines", {})
+    return {
+        path: (value, int(lines.get(place, 0)))
+        for path, place, value in _leaves("", "", receipt["config"])
+    }
+
+
+def _features_last(path: str) -> tuple[bool, str]:
+    return _section(path) in ("input_features", "output_features"), path
 
 
 def _section(path: str) -> str:
     return path.partition(".")[0].partition("[")[0]
 
 
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(path, value) of everything in a config that is no mapping and no list of mappings with
-    names."""
+def _leaves(path: str, place: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(path, place, value) of everything in a config that is no mapping and no list of mappings.
+    A path has the names of a list's members, a place their numbers."""
     if isinstance(value, Mapping) and value:
         for name, each in value.items():
-            yield from _leaves(f"{path}.{name}" if path else str(name), each)
+            dot = "." if path else ""
+            yield from _leaves(f"{path}{dot}{name}", f"{place}{dot}{name}", each)
     elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-        yield f"{path} (their order)", [each.get("name") for each in value]
+        yield f"{path} (their order)", "", [each.get("name") for each in value]
         for number, each in enumerate(value):
-            yield from _leaves(f"{path}[{each.get('name', number)}]", each)
+            yield from _leaves(f"{path}[{each.get('name', number)}]", f"{place}[{number}]", each)
     else:
-        yield path, value
-
-
-def _line(receipt: JSON, path: str) -> int:
-    """Of the option, or of what is around it, in the text of the config."""
-    lines, config = receipt.get("lines", {}), receipt["config"]
-    for section in ("input_features", "output_features"):
-        for number, each in enumerate(config.get(section, [])):
-            path = path.replace(f"{section}[{each['name']}]", f"{section}[{number}]")
-    return int(lines.get(path, 0))
+        yield path, place, value
 
 
 def _of_plugins(one: JSON, other: JSON) -> Iterator[Cause]:

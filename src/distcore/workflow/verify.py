@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore.workflow.arguments import told
-from distcore.workflow.difference import Cause, causes_of, first_difference, read_run
+from distcore.workflow.difference import Cause, causes_of, first_difference, in_lines, read_run
 from distcore.workflow.receipt import RECEIPT
 from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
@@ -85,7 +85,7 @@ class Verified:
         yield f"A replay came to other weights after step {self.first_step}{since}."
         if self.causes:
             yield "What was different here, the most likely cause first (the run, then the replay):"
-            yield from (f"  {each}" for each in self.causes)
+            yield from in_lines(self.causes)
         else:
             yield (
                 "Nothing that is recorded was different here. Replay it again: if that comes to "
