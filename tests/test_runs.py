@@ -27,7 +27,7 @@ from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed
-from distcore_report.compare import several, sparks, units_differ
+from distcore_report.compare import in_words, several, sparks, units_differ
 from distcore_report.runs import Run, find_runs, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
@@ -128,6 +128,21 @@ def test_losses_in_other_units_are_told(option: str, said: bool) -> None:
     sentence = "The loss of net.price is in other units from run to run: compare by another metric."
     found = [("trainer.epochs", "2", "3"), (option, "-", "other")]
     assert [*units_differ(found)] == ([sentence] if said else [])
+
+
+def test_of_thousands_of_columns_the_first_that_differ_are_compared() -> None:
+    """Two runs of 10,000 other columns were a table of 19 MB, the trainer's options at its end."""
+
+    def run(name: str, epochs: int) -> Run:
+        features = [{"name": f"{name}{each}", "type": "number"} for each in range(2000)]
+        config = {"input_features": features, "trainer": {"epochs": epochs}}
+        return Run(name, "", "", "finished", config=config)
+
+    _, told, *_ = in_words([run("a", 1), run("b", 2)])
+    lines = told.splitlines()
+    assert lines[1].split() == ["trainer.epochs", "1", "2"]
+    assert len(lines) == 102
+    assert lines[-1].split("  ")[0] == "and 3,901 more"
 
 
 def test_a_comparison_tells_of_losses_in_other_units(

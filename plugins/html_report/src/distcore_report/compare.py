@@ -21,10 +21,13 @@ from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
 Rows = list[tuple[str, ...]]
+FEATURES = ("input_features", "output_features")
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
 MAX_CURVES = len(charts.COLOURS)
 """So many runs are drawn, the best ones; more lines cannot be told apart."""
+MOST_OPTIONS = 100
+"""So many that differ are shown: those of all features of wide tables are megabytes."""
 UNIT = re.compile(r"output_features\.(.+)\.(?:loss(?:\..+)?|preprocessing\.normalization)")
 """Options of an output that decide in which units its loss is."""
 
@@ -110,6 +113,15 @@ def differences(runs: Sequence[Run]) -> Rows:
     return [each for each in rows if len(set(each[1:])) > 1]
 
 
+def _first(found: Rows) -> Rows:
+    """Of very many differences the first, those of features last."""
+    more = len(found) - MOST_OPTIONS
+    if more <= 0:
+        return found
+    kept = sorted(found, key=lambda each: each[0].startswith(FEATURES))[:MOST_OPTIONS]
+    return [*kept, (f"and {more:,} more", *["…"] * (len(found[0]) - 1))]
+
+
 def units_differ(found: Rows) -> Iterator[str]:
     """A sentence if the losses cannot be compared, by the options that differ."""
     matches = (UNIT.fullmatch(each[0]) for each in found)
@@ -130,7 +142,7 @@ def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
     """A sentence if scores are of other rows from run to run: splits of other sizes, or, as the
     digest of a frame is of the columns that a run reads, other data of the same features."""
     sizes = {tuple(sorted(run.rows.items())) for run in runs if run.rows}
-    features = any(each[0].startswith(("input_features", "output_features")) for each in found)
+    features = any(each[0].startswith(FEATURES) for each in found)
     if len(sizes) > 1 or (len({run.data for run in runs if run.data}) > 1 and not features):
         yield (
             "The scores are of other rows from run to run: to compare the models, have each "
@@ -219,7 +231,7 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     names = tuple(run.name for run in runs)
     yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)], widest=None)
     found = differences(runs)
-    yield _table("CONFIG", names, found) if found else "The configs are the same."
+    yield (_table("CONFIG", names, _first(found)) if found else "The configs are the same.")
     if scored := metrics(runs):
         yield "\n\n".join([*in_doubt(runs, found), _table("METRIC", names, scored)])
     for what, series in curves(runs):
@@ -276,7 +288,8 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     yield from (f"<p>{escape(each)}</p>" for each in in_doubt(runs, found))
     yield _html([("metric", *names), *metrics(runs)])
     yield "<h2>Config</h2>"
-    yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"
+    same = "<p>The configs are the same.</p>"
+    yield _html([("option", *names), *_first(found)]) if found else same
 
 
 def _html(rows: Sequence[Sequence[str]]) -> str:
