@@ -380,6 +380,18 @@ def test_memory_of_row_groups(
     assert planned(600, 1 << 20)[1] - least == path.stat().st_size
 
 
+def test_of_a_wide_table_it_is_told_that_a_step_is_tried(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    caplog.set_level("INFO", "distcore")
+    config, table = data.config(str(tmp_path / "cache")), data.table()
+    distcore.plan(config, table)
+    assert "A step of the network" not in caplog.text
+    monkeypatch.setattr("distcore.cost.estimate.WIDE", 2)
+    distcore.plan(config, table)
+    assert "columns is tried" in caplog.text
+
+
 def test_a_cache_that_is_there_costs_nothing(calibrated: Path, tmp_path: Path) -> None:
     config, table = data.config(str(tmp_path / "cache")), data.table()
     distcore.preprocess(config, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
     from distcore_torch.training.counted import StepWork, Work
 
+WIDE = 2000
+"""From so many columns on, a step of the network takes long enough to be told before."""
+
 TEXTS = ("text", "set", "sequence", "bag")
 """Types whose values cost by their bytes."""
 
@@ -43,6 +47,8 @@ through."""
 LOADED = 5
 """Copies of the encoded rows while a cache is loaded: the file, what was read of it, a column, its
 place in the matrix, and what was freed and not given back."""
+
+log = logging.getLogger("distcore")
 
 
 def estimated(
@@ -202,6 +208,10 @@ def _format(called: str) -> str | None:
 def _step_of(job: TrainJob, sample: Sample, training: JSON, plugins: Plugins) -> StepWork | None:
     if not _has_steps(training):
         return None
+    if sample.encoded is not None and (columns := sample.encoded.num_columns) >= WIDE:
+        log.info(
+            "A step of the network of %s columns is tried, which takes a while.", f"{columns:,}"
+        )
     rows = int(training["batch_size"])  # or all there are, which may be fewer
     trial = trial_of(job, sample, min(rows, int(training["rows"] or rows)), plugins)
     return None if trial is None else trial.work()
