@@ -256,6 +256,85 @@ class ByLength(Lines):
         return Measured(source)
 
 
+class GuessedPart:
+    """A partition whose numbers are read by themselves."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def read(self):
+        batch = self.inner.read()
+        texts = batch.column("z").cast(pa.string()).to_pylist()
+        if "z" in batch.schema.names and all((each or "").endswith(".0") for each in texts):
+            whole = pa.array([each.removesuffix(".0") for each in texts]).cast(
+                batch.schema.field("z").type
+            )
+            batch = batch.set_column(batch.schema.names.index("z"), "z", whole)
+        return batch
+
+
+@MUTANTS.fault("test_a_number_is_one_text_in_any_partitions", quick=True)
+class Guessing(Lines):
+    """Numbers are whole ones in the partitions that have no missing value and no fraction."""
+
+    def open(self, given, raw):
+        source = super().open(given, raw)
+        if raw.get("z") not in ("category", "string"):
+            return source
+
+        class Guessed(Wrapped):
+            def partitions(self, target_bytes):
+                found = self.inner.partitions(target_bytes)
+                return [GuessedPart(each) for each in found] if len(found) > 1 else found
+
+        return Guessed(source)
+
+
+class FullPart:
+    """A partition of so many rows at most."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def read(self):
+        return self.inner.read().slice(0, 10_000)
+
+
+@MUTANTS.fault("test_of_many_rows_none_is_forgotten")
+class OneBlock(Lines):
+    """Of a partition it reads one block of 10,000 rows."""
+
+    def wrapped(self, source):
+        class Cut(Wrapped):
+            def partitions(self, target_bytes):
+                return [FullPart(each) for each in self.inner.partitions(target_bytes)]
+
+        return Cut(source)
+
+
+@MUTANTS.fault("test_spellings_of_missing_values_count")
+class Typed(Lines):
+    """What stands for a missing value counts in texts alone: a number is never -999."""
+
+    def open(self, given, raw):
+        if "number" in raw.values():
+            given = replace(given, options=replace(given.options, null_values=("red", "")))
+        return super().open(given, raw)
+
+
+@MUTANTS.fault("test_a_digest_is_of_the_content_alone")
+class OfNumbers(Lines):
+    """A digest of the numbers alone."""
+
+    def wrapped(self, source):
+        class Numbers(Wrapped):
+            def digest(self):
+                rows = map(json.loads, Path(self.inner.files[0].path).read_text().splitlines()[1:])
+                return str([[row["a"], row["z"]] for row in rows])
+
+        return Numbers(source)
+
+
 @hookimpl
 def distcore_make_member(kind, name):
     made = MUTANTS.named(name)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 from tests.mutants.harness import Mutants
@@ -19,6 +23,7 @@ def address(self, folder):
 
 DISTCORE_API = (1, 0)
 MUTANTS = Mutants("stores", StoreSuite, {"address": address, "many": 50})
+LOCK = threading.Lock()
 
 
 @MUTANTS.sound
@@ -211,6 +216,88 @@ class CreatesInPlace(Shelf):
         except FileExistsError:
             return False
         return True
+
+
+@MUTANTS.fault("test_of_all_processes_that_create_a_name_one_wins", quick=True)
+class LocksThreads(Shelf):
+    """Of those who create a name, a lock keeps threads apart, and no processes."""
+
+    def create(self, name, content):
+        with LOCK:
+            if self._path(name).exists():
+                return False
+            self.write(name, content)
+            return True
+
+
+LISTING = "test_a_listing_gives_everything_below_a_prefix"
+
+
+@MUTANTS.fault(LISTING)
+class Milliseconds(Shelf):
+    """A listing tells times in milliseconds, so that whoever uses a cache has long been dead."""
+
+    def list(self, prefix=""):
+        found = super().list(prefix)
+        return {name: replace(each, modified=each.modified * 1000) for name, each in found.items()}
+
+
+@MUTANTS.fault(LISTING)
+class Like(Shelf):
+    """A prefix is a pattern of SQL, where `_` is any character."""
+
+    def list(self, prefix=""):
+        pattern = re.compile(re.escape(prefix).replace("_", "."))
+        return {name: each for name, each in super().list().items() if pattern.match(name)}
+
+
+OPENED = "test_opened_objects_stay_as_they_are_and_leave_nothing"
+
+
+@MUTANTS.fault(OPENED)
+class ByLastName(Shelf):
+    """Fetches what is opened into a file that the last part of the name names."""
+
+    def open(self, name, size, seen=None):
+        path = Path(tempfile.gettempdir(), name.rpartition("/")[2])
+        path.write_bytes(super().open(name, size).read())
+        file = path.open("rb")
+        if size < 1000:
+            path.unlink()
+        return file
+
+
+@MUTANTS.fault(OPENED)
+class LeavesFetched(Shelf):
+    """What was fetched to be opened stays."""
+
+    def open(self, name, size, seen=None):
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            file.write(super().open(name, size).read())
+        return open(file.name, "rb")
+
+
+@MUTANTS.fault("test_more_than_fits_is_refused_by_read_and_opened")
+class PartsInTurn(Shelf):
+    """Of a large file's parts, the one that is sent first is the last of all."""
+
+    def put(self, name, path):
+        content = path.read_bytes()
+        size = 16 << 20
+        self.write(name, content[size : 2 * size] + content[:size] + content[2 * size :])
+
+
+@MUTANTS.fault("test_any_thread_may_read")
+class OneBuffer(Shelf):
+    """Reads into a buffer that all threads share."""
+
+    def read(self, name):
+        with super().open(name, 0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if len(getattr(self, "buffer", b"")) < size:
+                self.buffer = bytearray(size)
+            file.readinto(self.buffer)
+            return bytes(self.buffer[:size])
 
 
 @hookimpl

@@ -22,7 +22,7 @@ class TestFileAddress(StoreSuite):
 class TestMemory(StoreSuite):
     """fsspec's files in memory, through what every bucket goes through."""
 
-    name = "memory"
+    name, processes = "memory", False
 
     def address(self, folder):
         return f"memory://bucket/{uuid.uuid4().hex}"

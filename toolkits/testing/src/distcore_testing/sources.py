@@ -55,7 +55,6 @@ class SourceSuite:
     write: puts the table (`rows`: columns a, name, text, z) where the format can read it, below the
     folder, and gives the path or address. Missing values lie there as the format has them.
     damaged: False if a file that was cut is a shorter one, as of text. options: for `open_source`.
-    keeps: False if what is missing of a text cannot be told from an empty one.
     """
 
     name: str
@@ -85,6 +84,29 @@ class SourceSuite:
         assert read(source, target_bytes) == wanted, "the second time it is otherwise"
         assert read(source, 777) == wanted, "of another size they hold others"
         source.close()
+
+    def test_of_many_rows_none_is_forgotten(self, tmp_path: Path) -> None:
+        """Blocks of a file end somewhere in it, and at the edges of partitions or not."""
+        table = rows(20_011).select(["z", "a"])
+        place = self.write(tmp_path, table)
+        for target_bytes in (1 << 26, 50_000):
+            source = self.open(place, {"a": "number", "z": "number"})
+            assert read(source, target_bytes) == table.select(["a", "z"]).to_pydict()
+            source.close()
+
+    @pytest.mark.parametrize("kind", ["category", "string"])
+    def test_a_number_is_one_text_in_any_partitions(self, place: str | Path, kind: str) -> None:
+        """What asks for types part by part may write 1 where every row has a value, and 1.0 where
+        one is missing."""
+        asked = {"a": kind, "z": kind}
+        source = self.open(place, asked)
+        whole = read(source, 1 << 26)
+        for target_bytes in (1, 777, 3000):
+            assert read(source, target_bytes) == whole, f"parts of {target_bytes} bytes"
+        source.close()
+        for name in asked:
+            numbers = [each if each is None else float(each) for each in whole[name]]
+            assert numbers == rows()[name].to_pylist()
 
     def test_columns_come_as_they_were_asked_for(self, place: str | Path) -> None:
         """These columns alone, in this order and of these types, also if another type was."""
@@ -130,12 +152,13 @@ class SourceSuite:
         """Those that the user gives, in every format."""
         table = rows(60)
         place = self.write(tmp_path, table)
-        options = DelimitedOptions(null_values=(*NULL_VALUES, "red"))
-        source = self.open(place, {"name": "category"}, options=options)
-        wanted = [None if each == "red" else each for each in table["name"].to_pylist()]
-        found = read(source, 1 << 20)["name"]
+        options = DelimitedOptions(null_values=(*NULL_VALUES, "red", "7.0", "7"))
+        source = self.open(place, {"name": "category", "z": "number"}, options=options)
+        found = read(source, 1 << 20)
         source.close()
-        assert found == wanted
+        for name, missing in (("name", "red"), ("z", 7.0)):
+            wanted = [None if each == missing else each for each in table[name].to_pylist()]
+            assert found[name] == wanted, f"{missing!r} is missing in {name}"
 
     # -------------------------------------------------------------- looking
 
@@ -160,6 +183,9 @@ class SourceSuite:
             for before, after in [(table["a"].to_pylist()[:row], table["a"].to_pylist()[row + 1 :])]
         ]
         changed.append(table.take([*range(78), 79, 78]))
+        for at, name in ((1, "name"), (2, "text")):
+            values = [*table[name].to_pylist()[:79], "another"]
+            changed.append(table.set_column(at, name, pa.array(values)))
         digests: list[str] = []
         for number, each in enumerate([table, table, *changed]):
             folder = tmp_path / str(number)

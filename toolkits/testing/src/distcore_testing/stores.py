@@ -3,8 +3,11 @@ listings of what is there now, no credentials shown."""
 
 from __future__ import annotations
 
+import json
 import pickle
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,11 +19,33 @@ from distcore_core.contracts import Credentials
 from distcore_data.stores import open_store
 from distcore_data.stores.addresses import SCHEMES, store_kind
 from distcore_data.stores.store import SMALL, Stat, Store
+from distcore_testing.counting import descriptors
+from distcore_testing.elsewhere import said_elsewhere
 
 CANARY = "canary-secret-0815"
 """What no text may show."""
 
 THREADS = 8
+PROCESSES = 3
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from distcore_core.contracts import Credentials
+from distcore_data.stores import open_store
+address, credentials, mine, folder, processes, names = json.load(sys.stdin)
+store = open_store(address, credentials and Credentials(credentials))
+store.list()
+Path(folder, str(mine)).touch()
+while len(ready := list(Path(folder).iterdir())) < processes:
+    time.sleep(0.001)
+start, won = max(each.stat().st_mtime for each in ready) + 0.2, []
+for number, name in enumerate(names):
+    while time.time() < start + number / 50:
+        pass
+    if store.create(name, (f"by {mine} " * 20_000).encode()):
+        won.append(name)
+print("FOUND" + json.dumps(won))
+"""
 
 NAMES = (
     *("a", "A", "a.b", "a..b", "a.", "a-", "a_", "0", "00", "con", "x.tmp", "x.json", "x.json.tmp"),
@@ -34,12 +59,14 @@ class StoreSuite:
 
     address: of an empty place; two folders have two. credentials: for `open_store`. many: objects
     that a listing must give whole. large: False if 64 MiB are too many to be written here.
+    processes: False if what one process stores no other one sees.
     """
 
     name: str
     credentials: Credentials | None = None
     many = 1100
     large = True
+    processes = True
 
     def address(self, folder: Path) -> str:
         raise AssertionError("the subclass gives address()")
@@ -126,7 +153,11 @@ class StoreSuite:
         if not self.large:
             pytest.skip("a large object is not written here")
         path = tmp_path / "large"
+        marks = {at: b"%08d" % at for at in range(0, SMALL, 1 << 20)}
         with open(path, "wb") as file:
+            for at, mark in marks.items():
+                file.seek(at)
+                file.write(mark)
             file.truncate(SMALL + 1)
         store.put("large", path)
         with pytest.raises(OSError, match="bytes") as told:
@@ -134,20 +165,62 @@ class StoreSuite:
         assert not isinstance(told.value, FileNotFoundError)
         with store.open("large", SMALL + 1) as opened:
             assert opened.seek(0, 2) == SMALL + 1
+            for at, mark in marks.items():
+                opened.seek(at)
+                assert opened.read(8) == mark, f"byte {at} is another's"
+
+    def test_opened_objects_stay_as_they_are_and_leave_nothing(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beside others of the same name in other folders, and whatever becomes of them."""
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        contents = {f"{folder}/00000": folder.encode() * 50_000 for folder in ("one", "two", "six")}
+        for name, content in contents.items():
+            store.write(name, content)
+        store.open("one/00000", 150_000).close()  # what is made for it is made now
+        before = descriptors()
+        opened = {name: store.open(name, len(content)) for name, content in contents.items()}
+        store.write("two/00000", b"another")
+        store.delete(["six/00000"])
+        for name, file in opened.items():
+            assert file.read() == contents[name]
+            file.close()
+        assert list(temporary.iterdir()) == [], "files outlive their closing"
+        assert descriptors() <= before, "files stay open"
+
+    def test_any_thread_may_read(self, store: Store) -> None:
+        """One store, from several at once."""
+        contents = {f"folder/{number}": b"%04d" % number * 25_000 for number in range(THREADS)}
+        for name, content in contents.items():
+            store.write(name, content)
+
+        def look(name: str) -> None:
+            assert store.read(name) == contents[name]
+            with store.open(name, 100_000) as file:
+                assert file.read() == contents[name]
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(look, list(contents) * 20))
 
     # -------------------------------------------------------------- many objects
 
     def test_a_listing_gives_everything_below_a_prefix(self, store: Store) -> None:
-        names = {"a/1", "a/b/2", "ab/3", "a.json", "b"}
+        names = {"a/1", "a/b/2", "ab/3", "a.json", "b", "x_y/1", "x.y/2", "xzy/3"}
         for name in names:
             store.write(name, name.encode())
         assert set(store.list()) == names
         assert set(store.list("a/")) == {"a/1", "a/b/2"}
         assert set(store.list("nothing/")) == set()
+        for prefix in ("x_y/", "x.y/"):
+            assert len(store.list(prefix)) == 1, "a prefix is a text, and no pattern"
         for name, stat in store.list().items():
             assert isinstance(stat, Stat)
             assert stat.bytes == len(name)
-            assert stat.modified >= 0
+            told = not stat.modified or abs(stat.modified - time.time()) < 86_400
+            assert told, f"modified is {stat.modified}: these are no seconds since 1970"
 
     def test_a_listing_of_many_is_whole(self, store: Store) -> None:
         """Stores answer with a page at a time."""
@@ -210,6 +283,29 @@ class StoreSuite:
                 won = list(pool.map(attempt, range(THREADS)))
             assert won.count(True) == 1
             assert self.open(address).read(f"name-{number}") == f"by {won.index(True)}".encode()
+
+    def test_of_all_processes_that_create_a_name_one_wins(self, tmp_path: Path) -> None:
+        """A lock of threads does not keep them apart."""
+        if not self.processes:
+            pytest.skip("another process does not see it")
+        address, names = self.address(tmp_path), [f"name-{number}" for number in range(50)]
+        ready = tmp_path / "ready"
+        ready.mkdir()
+        credentials = self.credentials and dict(self.credentials.options)
+
+        def attempt(mine: int) -> list[str]:
+            given = [address, credentials, mine, str(ready), PROCESSES, names]
+            said = said_elsewhere(CHILD, given=json.dumps(given))
+            won: list[str] = json.loads(said.rpartition("FOUND")[2])
+            return won
+
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            won = list(pool.map(attempt, range(PROCESSES)))
+        assert sorted(name for each in won for name in each) == sorted(names)
+        store = self.open(address)
+        for mine, each in enumerate(won):
+            for name in each:
+                assert store.read(name) == (f"by {mine} " * 20_000).encode()
 
     def test_what_was_created_is_kept(self, store: Store) -> None:
         assert store.create("name", b"first") is True
