@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import threading
 import time
 
@@ -369,13 +370,30 @@ class UnseededTies(Plain):
         return np.random.default_rng([self.request.seed, epoch, random.getrandbits(8)])
 
 
-@MUTANTS.fault("test_closing_leaves_no_thread_and_no_file")
+@MUTANTS.fault("test_closing_leaves_no_thread_no_process_and_no_file")
 class LeavesThread(Plain):
     """Its thread that reads ahead lives on after it is closed."""
 
     def batches(self, epoch, start=0):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
         yield from super().batches(epoch, start)
+
+
+@MUTANTS.fault("test_closing_leaves_no_thread_no_process_and_no_file")
+class LeavesWorker(Plain):
+    """Its process that reads ahead lives on after it is closed."""
+
+    def batches(self, epoch, start=0):
+        subprocess.Popen(["sleep", "90"])
+        yield from super().batches(epoch, start)
+
+
+@MUTANTS.fault(ORDER)
+class AddsSeed(Plain):
+    """The next seed has the orders of this one, an epoch earlier."""
+
+    def dice(self, epoch):
+        return np.random.default_rng(self.request.seed + epoch)
 
 
 @MUTANTS.fault("test_the_columns_that_were_asked_for")

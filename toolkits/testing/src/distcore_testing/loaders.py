@@ -4,9 +4,9 @@ batches for any number of ranks, any start, each epoch in an order of its own.""
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -21,6 +21,7 @@ from distcore_core.registry.manager import Plugins
 from distcore_testing import data
 from distcore_testing.app import app
 from distcore_testing.elsewhere import said_elsewhere
+from distcore_testing.rank_jobs import processes_of, until
 from distcore_testing.rows import Rows
 
 EPOCHS = range(4)
@@ -224,7 +225,7 @@ class LoaderSuite:
 
     def test_epochs_and_seeds_differ(self, rows: Rows) -> None:
         """In order, and in which rows meet in a batch."""
-        asked = [*((7, epoch) for epoch in (*EPOCHS, 8, 256)), (1000, 0)]
+        asked = [*((7, epoch) for epoch in (*EPOCHS, 8, 256)), (8, 0), (1000, 0)]
         found = {(seed, epoch): self.batches(rows, seed=seed, epoch=epoch) for seed, epoch in asked}
         orders = {key: np.concatenate(each) for key, each in found.items()}
         for index, (key, order) in enumerate(orders.items()):
@@ -330,11 +331,12 @@ class LoaderSuite:
                 assert sorted(found) == expected
 
     @SHUFFLE
-    def test_closing_leaves_no_thread_and_no_file(
+    def test_closing_leaves_no_thread_no_process_and_no_file(
         self, rows: Rows, tmp_path: Path, shuffle: bool
     ) -> None:
         """Also in the middle of an epoch."""
-        before = set(threading.enumerate())
+        before, me = set(threading.enumerate()), os.getpid()
+        processes = processes_of(me)
         for options in self.variants:
             with self.loader(
                 rows, shuffle=shuffle, options=options, scratch=str(tmp_path)
@@ -342,10 +344,8 @@ class LoaderSuite:
                 under_way = iter(loader.batches(0))
                 rows.checked("train", next(under_way))
             del under_way
-        deadline = time.monotonic() + 60
-        while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not left
+        assert until(lambda: set(threading.enumerate()) <= before, 60), "it leaves threads"
+        assert until(lambda: processes_of(me) <= processes, 20), "it leaves processes"
         assert not list(tmp_path.iterdir())
 
 
