@@ -45,7 +45,7 @@ from distcore_search.records import (
     read_record,
     write_record,
 )
-from distcore_search.rounds import rounds_of
+from distcore_search.rounds import rounds_of, seconds_of
 
 log = logging.getLogger("distcore")
 
@@ -78,7 +78,8 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
             return
         record = begin_record(work, name, raw)
         parameters = record["parameters"]
-        before, started = record.get("seconds", 0.0), time.monotonic()
+        before = max(record.get("seconds", 0.0), seconds_of(folder / ROUNDS))
+        started = time.monotonic()
         try:
             found = fit_trial(work, name, parameters)
             record |= {"state": "finished", **found}

@@ -4,7 +4,7 @@ are not told again."""
 import json
 from typing import ClassVar
 
-from distcore_search.rounds import Follower, Rounds, RoundsOptions
+from distcore_search.rounds import Follower, Rounds, RoundsOptions, add_round
 from distcore_testing import ExtensionSuite, PluginSuite
 
 METRICS = {"validation": {"y": {"loss": 0.5}}}
@@ -55,6 +55,16 @@ def test_a_torn_line_is_passed_over_and_a_round_that_comes_again_is_not_new(tmp_
     again.epoch_finished(2, 10, METRICS)
     assert list(follower.new()) == []
     assert [(each.number, each.step) for each in Follower(path).new()] == [(1, 5), (2, 10)]
+
+
+def test_seconds_go_on_from_the_attempt_before(tmp_path):
+    """A scheduler by seconds took a trial that was gone on with for one that had just begun."""
+    path = tmp_path / "rounds.jsonl"
+    add_round(path, {"step": 5, "epoch": 1, "seconds": 100.0, "metrics": METRICS})
+    written(path).epoch_finished(2, 10, METRICS)
+    first, second = Follower(path).new()
+    assert first.seconds == 100.0
+    assert 100.0 <= second.seconds < 200.0
 
 
 def test_training_ends_with_the_evaluation_that_was_asked_for_and_not_before(tmp_path):

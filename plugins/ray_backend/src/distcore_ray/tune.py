@@ -170,7 +170,7 @@ class _Run:
 
     # -------------------------------------------------------------- what became of a trial
 
-    def settle(self, config: Mapping[str, Any], failed: str | None, seconds: float) -> None:
+    def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
         stopped, or its process was lost once too often."""
         name, raw = chosen(self.job, config)
@@ -179,7 +179,7 @@ class _Run:
         folder = self.job.work.folder(name)
         begin_record(self.job.work, name, raw)  # it may have died before it could say anything
         state = "stopped" if failed is None else "failed"
-        end_record(folder, state, self.objective, failed, seconds)
+        end_record(folder, state, self.objective, failed)
         self.settled.add(name)
         self.told(name)
 
@@ -208,7 +208,7 @@ def _fitted(tuner: Any, over: threading.Event) -> None:
 
 
 def _callback(
-    settle: Callable[[Mapping[str, Any], str | None, float], None],
+    settle: Callable[[Mapping[str, Any], str | None], None],
     interrupt: Interrupt,
     over: threading.Event,
 ) -> Any:
@@ -233,17 +233,12 @@ def _callback(
                 self.freed = time.monotonic()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, None, _seconds(trial))
+            settle(trial.config, None)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, _why(trial), _seconds(trial))
+            settle(trial.config, _why(trial))
 
     return Settled()
-
-
-def _seconds(trial: Any) -> float:
-    """How long it had run at its last round."""
-    return float((trial.last_result or {}).get("time_total_s", 0.0))
 
 
 def _why(trial: Any) -> str:

@@ -34,9 +34,7 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
     folder = job.work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / LOG)
-    follower = Follower(folder / ROUNDS)
-    for _ in follower.new():
-        continue  # of an attempt before this one
+    follower, seconds = Follower(folder / ROUNDS), 0.0
     failed: list[BaseException] = []
     thread = threading.Thread(
         target=_run, args=(job, name, raw, failed), name="distcore-trial", daemon=True
@@ -47,8 +45,15 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
         alive = thread.is_alive()
         for found in follower.new():
             value = job.work.objective.of_round(found.metrics)
-            if value is not None:
-                tune.report({"score": value})
+            if value is not None:  # schedulers count those of an attempt before this one, too
+                took, seconds = max(0.0, found.seconds - seconds), found.seconds
+                tune.report(
+                    {
+                        "score": value,
+                        "training_iteration": found.number,
+                        "time_this_iter_s": took,
+                    }
+                )
         time.sleep(LOOK_SECONDS if alive else 0)
     if failed:
         end_record(folder, "failed", job.work.objective, repr(failed[0]))

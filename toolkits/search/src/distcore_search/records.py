@@ -19,7 +19,7 @@ from distcore_core.io.atomic import write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import read_sealed, sealed
 from distcore_search.objective import Objective
-from distcore_search.rounds import rounds_of
+from distcore_search.rounds import rounds_of, seconds_of
 from distcore_search.space import parse_spaces, values_of
 from distcore_search.vouched import read_vouched
 
@@ -108,6 +108,8 @@ def end_record(
         state: "stopped" early, or "failed" (its process died).
         objective: What is searched for: the record's score is the best of the trial's rounds.
         error: Why, for people.
+        seconds: Since this attempt at the trial began, if they are known: no fewer count than its
+            rounds tell.
 
     Returns:
         The record as it is now.
@@ -117,7 +119,8 @@ def end_record(
         return record
     told = _told_by_rounds(folder, state, objective)
     record |= {"state": state, **told, "error": error}
-    record["seconds"] = round(record.get("seconds", 0.0) + seconds, 3)
+    seconds += record.get("seconds", 0.0)
+    record["seconds"] = round(max(seconds, seconds_of(folder / ROUNDS)), 3)
     write_record(folder, record)
     return record
 

@@ -39,7 +39,7 @@ class Rounds:
 
     def __init__(self, options: RoundsOptions) -> None:
         self.path, self.until = Path(options.path), options.until
-        self.started = time.monotonic()
+        self.started = time.monotonic() - seconds_of(self.path)
 
     @hookimpl
     def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> str | None:
@@ -60,7 +60,8 @@ def add_round(path: Path, found: JSON) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """number: 1, 2, … over all attempts at the trial. seconds: since this attempt at it began."""
+    """number: 1, 2, … over all attempts at the trial. seconds: that it had been trained for, in all
+    of them."""
 
     number: int
     step: int
@@ -115,6 +116,11 @@ def rounds_of(path: Path) -> list[Round]:
             "%s ends with a line that was cut short by a kill. This round is passed over.", path
         )
     return list(Follower(path).new())
+
+
+def seconds_of(path: Path) -> float:
+    """How long a trial had been trained for by the last round of its file; 0.0 without one."""
+    return max((each.seconds for each in Follower(path).new()), default=0.0)
 
 
 def _ends_torn(path: Path) -> bool:

@@ -1,0 +1,49 @@
+"""What Tune hears of a trial that it runs in a process of the cluster."""
+
+from types import SimpleNamespace
+
+from distcore_ray import tune_trial
+from distcore_search.objective import Objective
+from distcore_search.records import ROUNDS, SearchWork, begin_record, write_record
+from distcore_search.rounds import add_round
+
+PARAMETERS = {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 1.0}}
+RAW = {"trainer.learning_rate": 0.5}
+
+
+def told(path, number, seconds):
+    metrics = {"validation": {"y": {"loss": 1.0 / number}}}
+    found = {"step": 7 * number, "epoch": number, "seconds": seconds, "metrics": metrics}
+    add_round(path, found)
+
+
+def test_a_trial_that_is_gone_on_with_counts_its_rounds_and_seconds_from_where_it_was(
+    tmp_path, monkeypatch
+):
+    """A scheduler compared its ninth round with the third of others."""
+    work = SearchWork(
+        parameters=PARAMETERS, objective=Objective("y", "loss", "minimize"), directory=tmp_path
+    )
+    folder = work.folder("0000")
+    record = begin_record(work, "0000", RAW)
+    for number in (1, 2):
+        told(folder / ROUNDS, number, 10.0 * number)
+
+    def go_on(work, name, raw):
+        told(folder / ROUNDS, 2, 21.0)  # from the checkpoint before it
+        told(folder / ROUNDS, 3, 30.0)
+        write_record(folder, {**record, "state": "finished", "score": 1 / 3})
+
+    reports = []
+    monkeypatch.setattr("ray.tune.report", reports.append)
+    monkeypatch.setattr(tune_trial, "_log_to", lambda path: None)
+    job = SimpleNamespace(work=work, function=go_on, variants=[RAW])
+    tune_trial.trainable({"number": 0}, job, SimpleNamespace(enter=lambda: None))
+    rounds = [each for each in reports if "training_iteration" in each]
+    assert [(each["training_iteration"], each["score"]) for each in rounds] == [
+        (1, 1.0),
+        (2, 1 / 2),
+        (3, 1 / 3),
+    ]
+    assert [each["time_this_iter_s"] for each in rounds] == [10.0, 10.0, 10.0]
+    assert reports[-1] == {"score": 1 / 3}
