@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from distcore.search.trial import TrialWork, _outcome, trial_values
+from distcore.search.trial import TrialWork, _outcome, step_to_go_on_from, trial_values
 from distcore_core.errors import TrainingError
 from distcore_search.objective import Objective
+from distcore_torch.training import checkpoint
 
 
 def work(tmp_path, config, objective):
@@ -71,3 +72,21 @@ def test_a_trial_without_a_finite_value_has_failed(values):
     trained = SimpleNamespace(statistics={"validation": {"y": {"loss": values}}})
     with pytest.raises(TrainingError, match="no finite validation loss of y"):
         _outcome(None, None, trained, Objective("y", "loss", "minimize"), ())
+
+
+def test_a_trial_none_of_whose_checkpoints_is_whole_begins_anew(tmp_path, caplog):
+    """It failed for good, and another trial won."""
+    kept = tmp_path / "0001" / "checkpoints"
+    assert step_to_go_on_from(kept.parent) == 0
+    for step in (7, 14):
+        checkpoint.save(kept, step, {}, {"step": step})
+    assert step_to_go_on_from(kept.parent) == 14
+    for each in kept.glob("step-*14/*"):
+        each.write_bytes(b"")
+    assert step_to_go_on_from(kept.parent) == 7
+    assert len(list(kept.iterdir())) == 2
+    for each in kept.glob("step-*/*"):
+        each.write_bytes(b"")
+    assert step_to_go_on_from(kept.parent) == 0
+    assert not kept.exists()
+    assert "Trial 0001 begins anew" in caplog.text

@@ -25,7 +25,7 @@ from distcore.workflow import receipt, results
 from distcore.workflow.description import describe
 from distcore.workflow.session import Session, open_session
 from distcore_core.contracts import JSON, TrainResult
-from distcore_core.errors import ArtifactError, TrainingError
+from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_file
 from distcore_data.artifact import NAME as MODEL_JSON
@@ -36,6 +36,7 @@ from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
+from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_search.objective import Objective
 from distcore_search.records import (
     ENDED,
@@ -97,7 +98,7 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
         else:
             write_record(folder, record)
         if record["state"] == "finished":
-            remove_directory(folder / "checkpoints")
+            remove_directory(folder / CHECKPOINTS)
 
 
 def fit_trial(
@@ -115,6 +116,7 @@ def fit_trial(
     from distcore.workflow.run import fit
 
     folder = work.folder(name)
+    step_to_go_on_from(folder)
     config = trial_values(work, parameters)
     if steps is not None:
         config.setdefault("trainer", {})["train_steps"] = steps
@@ -144,6 +146,24 @@ def fit_trial(
             found["model"] = digest_file(trained.model / MODEL_JSON).sha256
         receipt.finish(session, description, cache, work.skip)
         return found
+
+
+def step_to_go_on_from(folder: Path) -> int:
+    """The step of a trial's newest checkpoint that is whole. Without one it is 0, and those that
+    are damaged are removed: the trial begins anew, to the same bits."""
+    from distcore_torch.training.checkpoint import list_checkpoints, load_newest
+
+    kept = folder / CHECKPOINTS
+    if not list_checkpoints(kept):
+        return 0
+    try:
+        return load_newest(kept).step
+    except CheckpointError as error:
+        if error.__cause__ is not None:  # one that may not be read, and is not damaged
+            raise
+    log.warning("Trial %s begins anew, for none of its checkpoints is whole.", folder.name)
+    remove_directory(kept)
+    return 0
 
 
 def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
@@ -264,11 +284,8 @@ def finish_stopped(work: TrialWork, record: JSON) -> None:
     """Write the model of a trial that was stopped, and into its record what that reaches: from its
     newest checkpoint, or, if its last round came after that, once it has trained up to there
     again."""
-    from distcore_torch.training.checkpoint import list_checkpoints, load_newest
-
     name, folder = record["name"], work.folder(record["name"])
-    kept = folder / "checkpoints"
-    steps = load_newest(kept).step if list_checkpoints(kept) else 0
+    steps = step_to_go_on_from(folder)
     last = max((each.step for each in rounds_of(folder / ROUNDS)), default=0)
     ending: Mapping[str, int] = {"steps": steps}
     if last > steps:
