@@ -1,10 +1,12 @@
 """A driver may be killed at any write of the journal: whoever goes on asks for the same trials."""
 
+import os
 import shutil
 
 import pytest
 
 from distcore_core.contracts import Axis, SearchJob
+from distcore_core.errors import UserError
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import JOURNAL, STARTUP, Study
@@ -107,3 +109,11 @@ def test_what_is_written_in_one_piece_is_there_whole_or_not_at_all(tmp_path):
     with pytest.raises(Killed):
         killed_within(journal)
     assert list(SealedJournal(path).read_logs(0)) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_in_its_place_is_refused(tmp_path, make):
+    """The search waited for its first byte for ever."""
+    make(tmp_path / JOURNAL)
+    with pytest.raises(UserError, match=f"{JOURNAL} is damaged.*Remove it and go on"):
+        Study(job(tmp_path), LocalOptions())

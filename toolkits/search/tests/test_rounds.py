@@ -2,9 +2,13 @@
 are not told again."""
 
 import json
+import os
 from typing import ClassVar
 
-from distcore_search.rounds import Follower, Rounds, RoundsOptions, add_round
+import pytest
+
+from distcore_core.errors import UserError
+from distcore_search.rounds import Follower, Rounds, RoundsOptions, add_round, rounds_of
 from distcore_testing import ExtensionSuite, PluginSuite
 
 METRICS = {"validation": {"y": {"loss": 0.5}}}
@@ -71,3 +75,15 @@ def test_training_ends_with_the_evaluation_that_was_asked_for_and_not_before(tmp
     rounds = Rounds(RoundsOptions(path=str(tmp_path / "rounds.jsonl"), until=10))
     assert rounds.epoch_finished(1, 5, METRICS) is None
     assert rounds.epoch_finished(2, 10, METRICS)
+
+
+def test_a_pipe_or_a_folder_in_its_place_is_refused(tmp_path):
+    """The search waited for its first byte for ever."""
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(UserError, match=f"{path} is damaged.*Remove it and go on"):
+            written(path)
+        with pytest.raises(UserError, match=f"{path} is damaged.*Remove it and go on"):
+            rounds_of(path)

@@ -16,7 +16,8 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from distcore_data.seals import sealed, unsealed
+from distcore_core.errors import UserError
+from distcore_data.seals import damaged, refuse_special, sealed, unsealed
 
 log = logging.getLogger("distcore")
 
@@ -30,14 +31,20 @@ class SealedJournal(BaseJournalBackend):
     lock of its own.
 
     A last line that a kill cut short is dropped, with a warning: its operation is made again.
+    Raises UserError for what is no file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = [0]
         self._waiting: list[dict[str, Any]] | None = None
-        path.touch()
-        content = path.read_bytes()
+        try:
+            path.touch()
+            refuse_special(path)
+            content = path.read_bytes()
+        except (IsADirectoryError, ValueError) as error:
+            advice = "Remove it and go on: it is made anew from the trials' records."
+            raise UserError(damaged(path, error, advice)) from None
         whole = content.rfind(b"\n") + 1
         if whole != len(content):
             log.warning("The last line of %s was cut short by a kill, and is dropped.", path)

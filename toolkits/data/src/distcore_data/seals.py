@@ -170,9 +170,8 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, pipe: bool = False
         ValueError: There are more, or it is another kind of file.
         OSError: As the system gave it.
     """
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or pipe or stat.S_ISDIR(mode)):  # to open a folder tells its errno
-        raise ValueError("it is a pipe or a device")
+    if not pipe:
+        refuse_special(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
@@ -182,6 +181,13 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, pipe: bool = False
     if len(content) > most_bytes:
         raise ValueError(_too_large(len(content), most_bytes))
     return content
+
+
+def refuse_special(path: Path) -> None:
+    """Raise ValueError for a pipe or a device, to open which may last for ever."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a folder tells its errno
+        raise ValueError("it is a pipe or a device")
 
 
 def read_lines(path: Path) -> list[JSON]:

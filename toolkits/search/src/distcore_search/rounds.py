@@ -17,9 +17,10 @@ from typing import Any
 from pydantic import Field
 
 from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
 from distcore_core.hooks import hookimpl
 from distcore_data.base_options import Options
-from distcore_data.seals import sealed, unsealed
+from distcore_data.seals import damaged, refuse_special, sealed, unsealed
 
 log = logging.getLogger("distcore")
 
@@ -84,13 +85,17 @@ class Follower:
         self._last = Round(0, 0, 0.0, {})
 
     def new(self) -> Iterator[Round]:
-        """What was added. The file need not be there yet."""
+        """What was added. The file need not be there yet. Raises UserError for what is no file."""
         try:
+            refuse_special(self.path)
             with open(self.path, "rb") as file:
                 file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:
             return
+        except (IsADirectoryError, ValueError) as error:
+            advice = "Remove it and go on: the trial's next rounds are written anew."
+            raise UserError(damaged(self.path, error, advice)) from None
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
@@ -111,11 +116,12 @@ class Follower:
 def rounds_of(path: Path) -> list[Round]:
     """All rounds of a file that nobody writes any more; a last line that was cut short is told
     too."""
+    rounds = list(Follower(path).new())
     if _ends_torn(path):
         log.warning(
             "%s ends with a line that was cut short by a kill. This round is passed over.", path
         )
-    return list(Follower(path).new())
+    return rounds
 
 
 def seconds_of(path: Path) -> float:
