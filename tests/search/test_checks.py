@@ -5,7 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from distcore.config.yaml_document import parse
-from distcore.search.checks import tell_of_other_losses, tell_what_is_kept
+from distcore.search.checks import (
+    tell_of_other_losses,
+    tell_of_validation_rows,
+    tell_what_is_kept,
+)
 from distcore.search.section import check_candidates, read_section
 from distcore_core.registry.manager import Plugins
 from distcore_search.objective import Objective
@@ -35,6 +39,15 @@ def test_weights_of_another_metric_than_the_search_s_are_told(field, metric, spl
     tell_what_is_kept(Objective("y", "roc_auc", "maximize", split), trainer)
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("split", "rows", "told"), [("training", 9, True), ("training", 0, False), ("test", 9, False)]
+)
+def test_a_ranking_by_training_rows_with_weights_by_others_is_told(split, rows, told, caplog):
+    """The model was of another round than the one that its trial had won with, in silence."""
+    tell_of_validation_rows(Objective("y", "loss", "minimize", split), rows)
+    assert ("ranked by their best training loss of y" in caplog.text) == told
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def work(tmp_path, config, objective):
     [
         (None, "validation", ("y", "roc_auc")),
         ({"epochs": 3}, "test", ("y", "roc_auc")),
-        ({}, "training", (None, None)),
+        ({}, "training", ("y", "roc_auc")),
         ({"validation_metric": "loss"}, "validation", (None, "loss")),
         ({"validation_field": "z"}, "validation", ("z", None)),
     ],

@@ -42,6 +42,7 @@ def check_objective(
                     "preprocessing.split a share of it"
                 )
                 raise section.refuse((option,), message)
+        tell_of_validation_rows(objective, reader.rows(CODES["validation"]))
     if objective.metric == "loss":
         higher = False
     else:
@@ -95,6 +96,20 @@ def tell_what_is_kept(objective: Objective, trainer: Any) -> None:
         objective,
         " and ".join(said),
     )
+
+
+def tell_of_validation_rows(objective: Objective, rows: int) -> None:
+    """Warn if trials are ranked by the training split, and there are rows to validate on, by which
+    a trainer chooses the weights that it keeps.
+
+    rows: of the validation split."""
+    if objective.split == "training" and rows:
+        log.warning(
+            "Trials are ranked by their best %s, but keep the weights of the round that is best on "
+            "the validation split. Use hyperopt.split: validation, or give preprocessing.split no "
+            "share of it, and the weights are those of the ranked round.",
+            objective,
+        )
 
 
 def tell_of_other_losses(objective: Objective, configs: Iterable[RunConfig]) -> None:

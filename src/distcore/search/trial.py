@@ -173,7 +173,7 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     trainer = config.setdefault("trainer", {}) if config.get("trainer") is not None else {}
     config["trainer"] = trainer
     chosen = {trainer.get("validation_field"), trainer.get("validation_metric")} - {None}
-    if not chosen and work.objective.split != "training":
+    if not chosen:
         trainer |= {
             "validation_field": work.objective.feature,
             "validation_metric": work.objective.metric,
