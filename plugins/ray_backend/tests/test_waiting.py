@@ -15,8 +15,9 @@ import ray.util.dask
 
 from distcore_core.errors import DistcoreError, Stopped
 from distcore_data import waiting
-from distcore_ray import pulse, tasks, tune, watch
+from distcore_ray import pulse, tasks, tune, watch, worker_group
 from distcore_ray.backend import RayBackend
+from distcore_ray.coordinator import News
 from distcore_ray.options import BackendOptions
 from distcore_ray.pulse import Lost, Pulse
 from distcore_torch.signals import Stoppable
@@ -201,3 +202,18 @@ def test_what_a_search_raises_is_raised_as_it_is():
     with pytest.raises(Stopped) as caught:
         tune._fitted(SimpleNamespace(fit=stopped), threading.Event())
     assert caught.value.signal == signal.SIGTERM
+
+
+def test_workers_that_wait_have_the_places_of_dead_trials_freed(monkeypatch):
+    """The best trial of a search is trained again for its model once Tune is over, which alone
+    had freed them: its workers waited for places that nobody held, until `patience` was over."""
+    freed = []
+    monkeypatch.setattr(worker_group, "free_places_of_the_dead", lambda: freed.append(1))
+    seen = worker_group._Watch(None, None, 100.0, SimpleNamespace(during=lambda call: call()))
+    seen.told_of_room = True
+    seen._look(News())
+    assert not freed
+    seen.freed -= worker_group.FREE_SECONDS + 1
+    seen._look(News())
+    seen._look(News())
+    assert freed == [1]

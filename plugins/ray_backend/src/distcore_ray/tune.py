@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import JSON, Backend, SearchJob
 from distcore_data.waiting import LOOK_SECONDS, in_thread, until
 from distcore_ray.cluster import is_connected
-from distcore_ray.tune_places import free_places_of_the_dead
+from distcore_ray.tune_places import FREE_SECONDS, free_places_of_the_dead
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import chosen
@@ -35,9 +35,6 @@ QUIET = {
 }
 """Tune's settings if the user has none: no files of its own beside ours, no tables on the
 terminal, and signals are ours."""
-
-FREE_SECONDS = 2.0
-"""How often what dead trials hold is looked for."""
 
 END_SECONDS = 5.0
 """How long Tune may take to end when nobody waits for it any more."""

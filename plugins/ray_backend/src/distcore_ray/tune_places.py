@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+FREE_SECONDS = 2.0
+"""How often what dead trials hold is looked for."""
+
 
 def free_places_of_the_dead() -> None:
     """Give back what the workers of trials that were stopped, or died, had reserved. Ray keeps it

@@ -23,6 +23,7 @@ from distcore_ray.failures import cause_of, first_cause
 from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.tune_places import FREE_SECONDS, free_places_of_the_dead
 from distcore_ray.watch import runs_work
 from distcore_torch.training.interrupt import Interrupt
 
@@ -180,6 +181,7 @@ class _Watch:
     pulse: Pulse = field(default_factory=Pulse.of_this_process)
     groups: list[str] = field(default_factory=list)
     waiting_since: float = field(default_factory=time.monotonic)
+    freed: float = field(default_factory=time.monotonic)
     looked_at_nodes: float = 0.0
     told_of_room: bool = False
     asked_to_stop: bool = False
@@ -254,6 +256,9 @@ class _Watch:
         if self.groups and self.groups[-1] not in failed and not self._lost_a_node(news, now):
             self.waiting_since, self.told_of_room = now, False
             return
+        if now - self.freed > FREE_SECONDS:  # of the last trials of a search, whose model is next
+            self.pulse.during(free_places_of_the_dead)
+            self.freed = now
         waited = now - self.waiting_since
         if waited > self.patience:
             raise TrainingError(
