@@ -5,9 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from distcore.search.trial import TrialWork, _outcome, step_to_go_on_from, trial_values
+from distcore.search import trial
+from distcore.search.trial import (
+    TrialWork,
+    _outcome,
+    finish_stopped,
+    step_to_go_on_from,
+    trial_values,
+)
 from distcore_core.errors import TrainingError
 from distcore_search.objective import Objective
+from distcore_search.rounds import add_round
 from distcore_torch.training import checkpoint
 
 
@@ -90,3 +98,16 @@ def test_a_trial_none_of_whose_checkpoints_is_whole_begins_anew(tmp_path, caplog
     assert step_to_go_on_from(kept.parent) == 0
     assert not kept.exists()
     assert "Trial 0001 begins anew" in caplog.text
+
+
+@pytest.mark.parametrize(("last", "ending"), [(7, {"steps": 7, "until": 7}), (14, {"until": 14})])
+def test_a_stopped_trial_s_model_is_of_no_later_round(tmp_path, monkeypatch, last, ending):
+    """Trees, which begin anew, were trained to their last round, and had the score of that."""
+    found = []
+    monkeypatch.setattr(trial, "fit_trial", lambda *given, **how: found.append(how) or {})
+    stopped = work(tmp_path, {}, Objective("y", "loss", "minimize"))
+    folder = stopped.folder("0000")
+    checkpoint.save(folder / "checkpoints", 7, {}, {"step": 7})
+    add_round(folder / "rounds.jsonl", {"step": last, "seconds": 1.0, "metrics": {}})
+    finish_stopped(stopped, {"name": "0000", "parameters": {}, "state": "stopped"})
+    assert found == [ending]

@@ -287,7 +287,8 @@ def finish_stopped(work: TrialWork, record: JSON) -> None:
     name, folder = record["name"], work.folder(record["name"])
     steps = step_to_go_on_from(folder)
     last = max((each.step for each in rounds_of(folder / ROUNDS)), default=0)
-    ending: Mapping[str, int] = {"steps": steps}
+    # Trees begin anew, and their rounds are not the trainer's steps.
+    ending: Mapping[str, int] = {"steps": steps, "until": steps}
     if last > steps:
         log.info("Trial %s is trained from step %d to %d again for its model.", name, steps, last)
         ending = {"until": last}
