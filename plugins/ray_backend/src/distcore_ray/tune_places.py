@@ -20,15 +20,20 @@ def free_places_of_the_dead() -> None:
         from ray._raylet import ActorID, PlacementGroupID
         from ray.core.generated import gcs_pb2
 
-        groups = state._connect_and_get_accessor().get_placement_group_table()
+        accessor = state._connect_and_get_accessor()
+        groups, jobs = accessor.get_placement_group_table(), accessor.get_job_table()
     except (ImportError, AttributeError):  # a later Ray
         return
     table: Any = gcs_pb2  # whose classes are made as it is imported
     job = ray.get_runtime_context().get_job_id()
+    ended = {each.job_id for each in map(table.JobTableData.FromString, jobs) if each.is_dead}
     for found in groups:
         group = table.PlacementGroupTableData.FromString(found)
         held = group.state != table.PlacementGroupTableData.REMOVED
         # The driver's own count as those of a dead actor, too: it is none.
         by_actor = group.creator_actor_id not in (b"", ActorID.nil().binary())
-        if held and by_actor and group.creator_actor_dead and group.creator_job_id.hex() == job:
+        dead = group.creator_actor_dead and group.creator_job_id.hex() == job
+        # Ray forgets what was reserved just as its job was stopped.
+        left = group.creator_job_id in ended and not group.is_detached
+        if held and by_actor and (dead or left):
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
