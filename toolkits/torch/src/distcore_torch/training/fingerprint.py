@@ -278,7 +278,8 @@ def _of_blocks(count: int, device: torch.device) -> torch.Tensor:
 def _of_words(count: int, device: torch.device) -> torch.Tensor:
     """K · M of `count` words."""
     blocks = -(-count // BLOCK)
-    return (_of_blocks(blocks, device)[:, None] * _in_block(device)).reshape(-1)[:count]
+    keys = _in_block(device)[:count]  # of few words, for there may be thousands of small tensors
+    return (_of_blocks(blocks, device)[:, None] * keys).reshape(-1)[:count]
 
 
 def _signed(value: int) -> int:
