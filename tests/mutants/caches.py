@@ -23,6 +23,7 @@ from distcore_testing import CacheFormatSuite
 
 DISTCORE_API = (1, 0)
 MUTANTS = Mutants("caches", CacheFormatSuite)
+KEPT = {}
 
 
 @MUTANTS.sound
@@ -118,6 +119,21 @@ class Keeping(Sound):
             return found if columns is None else found.select(columns)
 
         shard.read = first
+        return shard
+
+
+@MUTANTS.fault("test_several_open_shards_do_not_see_each_other", quick=True)
+class KeepingForAll(Sound):
+    """What was read is kept by the place of its rows, for whichever shard is open, until one
+    closes."""
+
+    def open(self, source):
+        shard = super().open(source)
+        read, close = shard.read, shard.close
+        shard.read = lambda start=0, stop=None, columns=None: KEPT.setdefault(
+            (start, stop, columns and tuple(columns)), read(start, stop, columns)
+        )
+        shard.close = lambda: (KEPT.clear(), close())
         return shard
 
 

@@ -273,6 +273,25 @@ class CacheFormatSuite:
             # As text, since no NaN equals another.
             assert str(found.to_pydict()) == str(expected.to_pydict())
 
+    def test_several_open_shards_do_not_see_each_other(
+        self, format: CacheFormat, shard: pa.Table
+    ) -> None:
+        """A loader has many open at a time, of one shape, reads them in turn, and closes some."""
+        size, dice = 1200, random.Random(self.name)
+        shards = [shard.slice(start, size) for start in (0, 1300, 2600, 3800)]
+        readers = [self._open(format, each) for each in shards]
+        for turn in range(60):
+            if turn == 40:
+                readers.pop(0).close()
+                del shards[0]
+            at = dice.randrange(len(readers))
+            start = dice.choice([0, 100, size - 100])
+            found = readers[at].read(start, start + 100)
+            expected = shards[at].slice(start, 100)
+            assert str(found.to_pydict()) == str(expected.to_pydict())  # no NaN equals another
+        for each in readers:
+            each.close()
+
     def test_rows_out_of_range_are_refused(self, format: CacheFormat, shard: pa.Table) -> None:
         reader = self._open(format, shard.slice(0, 10))
         for start, stop in ((-1, 5), (5, 11), (6, 5)):
