@@ -1,10 +1,13 @@
-"""Which places on a cluster are given back."""
+"""Which places on a cluster are given back, and by whom."""
 
 from importlib import import_module
 from types import SimpleNamespace
 
 from ray.core.generated import gcs_pb2
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+from distcore_core.contracts import WorkerGroup
+from distcore_ray import worker_group
 from distcore_ray.tune_places import free_places_of_the_dead
 
 MINE, ENDED, OTHERS = b"\1\0\0\0", b"\2\0\0\0", b"\3\0\0\0"
@@ -46,3 +49,15 @@ def test_places_of_dead_trials_and_of_jobs_that_ended_are_freed(monkeypatch):
     )
     free_places_of_the_dead()
     assert freed == [2, 3]
+
+
+def test_no_process_is_left_to_look_after_them(tmp_path):
+    """Ray's own outlived each stopped trial by the cluster's life, where there is no dashboard."""
+    group = WorkerGroup(function=print, arguments=(), ranks=2, threads=1)
+    trainer = worker_group._trainer(group, None, str(tmp_path))
+    ours, rays = (
+        [type(each).__name__ for each in kind._create_default_callbacks(trainer)]
+        for kind in (type(trainer), DataParallelTrainer)
+    )
+    assert [name for name in rays if name not in ours] == ["PlacementGroupCleanerCallback"]
+    assert len(ours) == len(rays) - 1

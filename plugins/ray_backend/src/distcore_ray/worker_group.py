@@ -85,6 +85,18 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
     # it.
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+    class Trainer(DataParallelTrainer):
+        """Without Ray's cleaner, `free_places_of_the_dead` does its work: a process of 200 MB a
+        training that asks a dashboard whether its controller is alive, and where there is none
+        outlives a stopped trial, its search and its job."""
+
+        def _create_default_callbacks(self) -> list[Any]:
+            return [
+                each
+                for each in super()._create_default_callbacks()
+                if type(each).__name__ != "PlacementGroupCleanerCallback"
+            ]
+
     train: Any = ray.train  # to type checkers its names are those of Train V1
     config = {
         "coordinator": coordinator,
@@ -94,7 +106,7 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
         "hang_seconds": group.hang_seconds,
         "level": log.getEffectiveLevel(),
     }
-    return DataParallelTrainer(
+    return Trainer(
         worker.run,
         train_loop_config=config,
         backend_config=rendezvous_of(group),
