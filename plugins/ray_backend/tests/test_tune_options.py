@@ -2,6 +2,7 @@
 cluster may yet have."""
 
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from distcore.search.section import check_candidates, read_section
 from distcore_core.contracts import EXECUTOR
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
+from distcore_ray import tune
 from distcore_ray.tune import _callback
 from distcore_torch.training.interrupt import Interrupt
 
@@ -17,6 +19,55 @@ from distcore_torch.training.interrupt import Interrupt
 def test_hyperband_which_pauses_trials_is_refused():
     with pytest.raises(ConfigError, match=r"hyperband pauses.*async_hyperband"):
         Plugins().make(EXECUTOR, "ray", {"scheduler": {"type": "hyperband"}})
+
+
+MEDIAN = {"type": "median_stopping_rule", "time_attr": "training_iteration", "grace_period": 1}
+
+
+class Trial(str):
+    """One of Tune's, by its name."""
+
+    trial_id = property(str)
+
+
+@pytest.fixture
+def median():
+    """Told of a trial's round by name, number and score, it says what becomes of the trial: by the
+    median of one other at least, while another trial waits."""
+    section = {"scheduler": {**MEDIAN, "min_samples_required": 1}}
+    options = Plugins().make(EXECUTOR, "ray", section).options
+    job = SimpleNamespace(work=SimpleNamespace(objective=None))
+    made = tune._Run(job, options, None, 1, None)._scheduler()
+    assert made.set_search_properties("score", "max")
+    controller = SimpleNamespace(get_live_trials=lambda: [SimpleNamespace(status="PENDING")])
+
+    def tell(trial, number, score):
+        found = {"training_iteration": number, "score": score}
+        return made.on_trial_result(controller, Trial(trial), found)
+
+    tell.rule = made
+    return tell
+
+
+def test_a_trial_that_failed_before_its_first_round_has_no_part_in_the_median(median):
+    """Every search with such a one ended in a KeyError of Tune's."""
+    failed = Trial("failed")
+    median.rule.on_trial_result(None, failed, {"done": True})
+    median.rule.on_trial_complete(None, failed, {})
+    assert median("a", 1, 1.0) == "CONTINUE"
+    assert median("b", 1, 0.5) == "STOP"
+
+
+def test_rounds_that_a_trial_tells_again_count_once_in_the_median(median):
+    """One whose process is lost tells them all again: its early ones weighed twice."""
+    for number in (1, 2, 1, 2, 3):
+        median("again", number, float(number > 1))
+    assert median("b", 3, 0.65) == "STOP"  # 2 / 3, not 3 / 5
+
+
+def test_no_trial_is_paused_where_there_are_too_few_for_a_median(median):
+    """Its process was ended, and started again, for as long as another one waited."""
+    assert [median("a", number, 1.0) for number in (1, 2)] == ["CONTINUE"] * 2
 
 
 def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():
@@ -93,8 +144,6 @@ def test_a_cluster_that_grows_counts_with_the_nodes_that_may_come(monkeypatch):
     """As Ray tells it of autoscalers; of a cluster without one it tells nothing."""
     from ray._private.state import state
     from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
-
-    from distcore_ray import tune
 
     groups = [
         NodeGroupConfig(name="head", resources={"CPU": 0}, max_count=0),

@@ -155,15 +155,15 @@ class _Run:
         return [record for record in records if record]
 
     def _scheduler(self) -> Any:
-        from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule
+        from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 
         stated: Any = self.options.scheduler
         given = stated.model_dump(exclude={"type"})
         if stated.type == "fifo":
             return FIFOScheduler()
-        return (
-            MedianStoppingRule if stated.type.startswith("median") else AsyncHyperBandScheduler
-        )(**given)
+        if stated.type.startswith("median"):
+            return _median(given)
+        return AsyncHyperBandScheduler(**given)
 
     # -------------------------------------------------------------- what became of a trial
 
@@ -202,6 +202,33 @@ def _fitted(tuner: Any, over: threading.Event) -> None:
         over.set()
         wait([found], END_SECONDS)
         raise
+
+
+def _median(options: Mapping[str, Any]) -> Any:
+    from ray.tune.schedulers import MedianStoppingRule, TrialScheduler
+
+    class Median(MedianStoppingRule):
+        """Tune's, which hears of each round once: not again of those that a trial told before its
+        process was lost, nor of the last one as a trial ends, of which there is none where it
+        failed before. With too few to compare with, no trial is paused for others that wait: its
+        process would be started again for each round."""
+
+        def __init__(self) -> None:
+            super().__init__(**options)
+            self.heard: dict[Any, float] = {}
+
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> str:
+            time = result.get(options["time_attr"], 0.0)
+            if time <= self.heard.get(trial, 0.0):
+                return str(TrialScheduler.CONTINUE)
+            self.heard[trial] = time
+            found = super().on_trial_result(tune_controller, trial, result)
+            return str(TrialScheduler.CONTINUE if found == TrialScheduler.PAUSE else found)
+
+        def on_trial_complete(self, *trial: Any) -> None:
+            pass
+
+    return Median()
 
 
 def _callback(
