@@ -14,6 +14,7 @@ from distcore_core.contracts import Axis
 from distcore_core.errors import Stopped
 from distcore_ray.tune import _callback, _quiet
 from distcore_ray.tune_search import _domain, searcher
+from distcore_search.records import begin_record, write_record
 from distcore_testing import ExecutorSuite
 from distcore_torch.training.interrupt import Interrupt
 
@@ -44,6 +45,21 @@ def test_one_that_was_begun_keeps_its_name_and_one_that_ended_is_not_gone_on_wit
     found = asked(6, begun)
     assert found[:2] == [("0001", 1), ("0002", 1)]
     assert [name for name, _ in found[2:]] == ["0003", "0004", "0005", "0006"]
+
+
+@pytest.mark.parametrize(("state", "score"), [("finished", 0.75), ("failed", None)])
+def test_optuna_hears_the_score_of_a_trial_that_ended_and_not_its_last_round(
+    tmp_path, state, score
+):
+    job = ExecutorSuite().job(tmp_path, None, trials=1)
+    job = replace(job, axes={NAME: Axis(kind="choice", low=0, high=1)})
+    search = searcher(job, [])
+    chosen = search.suggest("a")
+    record = begin_record(job.work, chosen["name"], chosen["raw"])
+    write_record(job.work.folder(chosen["name"]), {**record, "state": state, "score": score})
+    search.on_trial_complete("a", {"training_iteration": 4, "score": 0.5})
+    (found,) = search._ot_study.trials
+    assert (found.state.name == "COMPLETE", found.value) == (state == "finished", score)
 
 
 def test_a_name_may_have_a_slash():

@@ -87,8 +87,8 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
         ) -> None:
             record = read_record(job.work.folder(given[trial_id]))
-            if record.get("state") == "failed":  # Tune knows its last round alone
-                result, error = None, True
+            if record.get("state") in ENDED:  # Tune knows its last round alone
+                result, error = {"score": record["score"]}, record["state"] == "failed"
             super().on_trial_complete(trial_id, result, error)
 
     search = Named(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SearchJob
-from distcore_search.records import ROUNDS, end_record, read_record
+from distcore_search.records import ROUNDS, end_record
 from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
@@ -57,9 +57,6 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
         time.sleep(LOOK_SECONDS if alive else 0)
     if failed:
         end_record(folder, "failed", job.work.objective, repr(failed[0]))
-    record = read_record(folder)
-    if record["state"] == "finished":
-        tune.report({"score": record["score"]})
 
 
 def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseException]) -> None:
