@@ -83,6 +83,16 @@ def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():
     assert b"distcore" not in saved
 
 
+def test_tune_does_not_say_of_a_trial_that_failed_that_it_completed(capsys):
+    from ray.tune.progress_reporter import TrialProgressCallback
+    from ray.tune.utils.callback import _create_default_callbacks
+
+    made = _create_default_callbacks([tune._silent()], config={})
+    (found,) = (each for each in made if isinstance(each, TrialProgressCallback))
+    found.on_trial_complete(1, [], SimpleNamespace(last_result={}))
+    assert not capsys.readouterr().out
+
+
 # Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and
 # combiner/concat_config.yaml.
 LUDWIGS = """

@@ -122,7 +122,7 @@ class _Run:
                 run_config=tune.RunConfig(
                     name=time.strftime("%Y%m%d-%H%M%S"),
                     storage_path=str(self.job.directory / STATE),
-                    callbacks=[_callback(self.settle, interrupt, over)],
+                    callbacks=[_callback(self.settle, interrupt, over), _silent()],
                     failure_config=tune.FailureConfig(max_failures=self.options.max_retries),
                     verbose=0,
                 ),
@@ -263,6 +263,19 @@ def _callback(
             settle(trial.config, _why(trial))
 
     return Settled()
+
+
+def _silent() -> Any:
+    from ray.tune.progress_reporter import TrialProgressCallback
+
+    class Silent(TrialProgressCallback):
+        """In the place of Tune's own, which says of a trial that failed before its first round that
+        it completed."""
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            pass
+
+    return Silent()
 
 
 def _why(trial: Any) -> str:

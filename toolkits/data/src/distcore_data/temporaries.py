@@ -162,7 +162,7 @@ def remove_if_abandoned(path: Path) -> None:
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if is_named(path, handle):
-            log.info("Removing %s, left by a run that was killed.", path)
+            log.info("Removing %s, left by a process that was killed.", path)
             delete(path)
     except OSError as error:
         if error.errno not in (*BUSY, errno.ENOENT):
