@@ -9,7 +9,7 @@ import pytest
 from distcore.config.yaml_document import parse
 from distcore.search.section import check_candidates, read_section
 from distcore_core.contracts import EXECUTOR
-from distcore_core.errors import ConfigError
+from distcore_core.errors import ConfigError, TrainingError
 from distcore_core.registry.manager import Plugins
 from distcore_ray import tune
 from distcore_ray.tune import _callback
@@ -91,6 +91,41 @@ def test_tune_does_not_say_of_a_trial_that_failed_that_it_completed(capsys):
     (found,) = (each for each in made if isinstance(each, TrialProgressCallback))
     found.on_trial_complete(1, [], SimpleNamespace(last_result={}))
     assert not capsys.readouterr().out
+
+
+def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of_tunes(
+    tmp_path, monkeypatch
+):
+    """Nor does what Tune wrote of a trial there, which was cut short, stand before it."""
+
+    def cut_short():
+        raise EOFError("Ran out of input")
+
+    lost = SimpleNamespace(config={"number": 0}, get_pickled_error=cut_short)
+
+    def tuner(*_, run_config, **__):
+        def fit():
+            try:
+                run_config.callbacks[0].on_trial_error(1, [], lost)
+            except Exception as error:
+                raise RuntimeError("Traceback (most recent call last)") from error
+
+        return SimpleNamespace(fit=fit)
+
+    def full(self, config, failed):
+        raise TrainingError(f"There is no room, and {failed}")
+
+    for name in ("with_parameters", "with_resources"):
+        monkeypatch.setattr(f"ray.tune.{name}", lambda *_, **__: None)
+    monkeypatch.setattr("ray.tune.Tuner", tuner)
+    monkeypatch.setattr(tune, "_here", lambda: None)
+    monkeypatch.setattr(tune._Run, "settle", full)
+    options = Plugins().make(EXECUTOR, "ray", {}).options
+    work = SimpleNamespace(objective=None, folder=lambda name: tmp_path / name)
+    job = SimpleNamespace(work=work, variants=[{}], trials=1, goal="maximize", directory=tmp_path)
+    need = SimpleNamespace(of_tune=dict)
+    with pytest.raises(TrainingError, match=r"no room, and .*Ray gives no reason"):
+        tune._Run(job, options, need, 1, None).run()
 
 
 # Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
@@ -87,6 +87,7 @@ class _Run:
         self.job, self.options, self.need, self.beside, self.told = job, options, need, beside, told
         self.objective = job.work.objective
         self.settled: set[str] = set()
+        self.failed: Exception | None = None
 
     def run(self) -> None:
         """Raises KeyboardInterrupt if the search was stopped before its end."""
@@ -122,12 +123,17 @@ class _Run:
                 run_config=tune.RunConfig(
                     name=time.strftime("%Y%m%d-%H%M%S"),
                     storage_path=str(self.job.directory / STATE),
-                    callbacks=[_callback(self.settle, interrupt, over), _silent()],
+                    callbacks=[_callback(self._settle, interrupt, over), _silent()],
                     failure_config=tune.FailureConfig(max_failures=self.options.max_retries),
                     verbose=0,
                 ),
             )
-            _fitted(tuner, over)
+            try:
+                _fitted(tuner, over)
+            except Exception:
+                if self.failed is not None:  # in Tune's words it is a traceback
+                    raise self.failed from None
+                raise
         budget = self.options.time_budget_s
         self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
 
@@ -166,6 +172,13 @@ class _Run:
         return AsyncHyperBandScheduler(**given)
 
     # -------------------------------------------------------------- what became of a trial
+
+    def _settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+        try:
+            self.settle(config, failed)
+        except Exception as error:
+            self.failed = error
+            raise
 
     def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
@@ -280,7 +293,9 @@ def _silent() -> Any:
 
 def _why(trial: Any) -> str:
     """The last line of what Tune knows of a failure."""
-    error = getattr(trial, "get_pickled_error", lambda: None)()
+    error = None
+    with suppress(Exception):  # Tune wrote it to a disk that may be full
+        error = trial.get_pickled_error()
     lines = str(error or "").strip().splitlines()
     return f"its process on the cluster ended: {lines[0] if lines else 'Ray gives no reason'}"
 
