@@ -331,6 +331,66 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("path", ["folder", "folder/*.parquet"])
+@pytest.mark.parametrize("change", ["replaced", "deleted", "deleted before"])
+def test_a_folder_whose_files_change_one_after_another(bucket, scratch, monkeypatch, path, change):
+    """Each copy is whole, and all of them together are a dataset that never was."""
+    options, client = bucket
+    for name in "ab":
+        client.put_object(Bucket="bucket", Key=f"changing/folder/{name}.parquet", Body=parquet())
+    fetch_one, turn, fetched = fetch._fetch, threading.Lock(), []
+
+    def one(filesystem, file, *arguments, **named):
+        with turn:
+            if fetched:
+                key = (file if change == "deleted before" else fetched[0]).removeprefix("bucket/")
+                if change == "replaced":
+                    client.put_object(Bucket="bucket", Key=key, Body=parquet(first=1))
+                else:
+                    client.delete_object(Bucket="bucket", Key=key)
+            fetch_one(filesystem, file, *arguments, **named)
+            fetched.append(file)
+
+    monkeypatch.setattr(fetch, "_fetch", one)
+    with pytest.raises(DataError, match=r"[ab]\.parquet.*changed while it was being fetched"):
+        open_source(f"s3://bucket/changing/{path}", RAW, scratch=scratch, storage_options=options)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_file_that_comes_while_a_folder_is_fetched_is_of_the_next_run(
+    bucket, scratch, monkeypatch
+):
+    options, client = bucket
+    client.put_object(Bucket="bucket", Key="growing/a.parquet", Body=parquet())
+    fetch_one = fetch._fetch
+
+    def one(*arguments, **named):
+        client.put_object(Bucket="bucket", Key="growing/b.parquet", Body=parquet())
+        fetch_one(*arguments, **named)
+
+    monkeypatch.setattr(fetch, "_fetch", one)
+    for files in (1, 2):
+        source = open_source("s3://bucket/growing", RAW, scratch=scratch, storage_options=options)
+        assert source.rows() == files * ROWS
+        source.close()
+
+
+@pytest.mark.parametrize("path", ["", "/*.parquet"])
+def test_a_folder_that_this_process_listed_before_is_listed_again(bucket, scratch, path):
+    """fsspec keeps what a process has listed, for whoever asks next."""
+    import s3fs
+
+    options, client = bucket
+    client.put_object(Bucket="bucket", Key=f"again{len(path)}/a.parquet", Body=parquet())
+    assert len(s3fs.S3FileSystem(**options).ls(f"bucket/again{len(path)}")) == 1
+    client.put_object(Bucket="bucket", Key=f"again{len(path)}/b.parquet", Body=parquet())
+    source = open_source(
+        f"s3://bucket/again{len(path)}{path}", RAW, scratch=scratch, storage_options=options
+    )
+    assert source.rows() == 2 * ROWS
+    source.close()
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

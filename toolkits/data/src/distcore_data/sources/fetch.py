@@ -15,8 +15,8 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -176,10 +176,11 @@ def download(
 
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **(storage_options or {}))
+        filesystem.invalidate_cache()  # of what this process has listed earlier
         files, root = _remote_files(filesystem, path, shown)
         target = place.path(os.path.basename(shown.rstrip("/*")))
         if root is None:
-            _fetch(filesystem, files[0], target, shown)
+            _fetch(filesystem, path, target, shown)
             return target
         targets = []
         for file in files:
@@ -190,7 +191,8 @@ def download(
                     "Nothing was read. Whoever made it may mean harm: name the files that you want."
                 )
             targets.append(target / name)
-        _fetch_all(filesystem, list(zip(files, targets, strict=True)), shown)
+        with _unchanged(filesystem, path, files, shown):
+            _fetch_all(filesystem, list(zip(files, targets, strict=True)), shown)
         return target
     except DataError:
         raise
@@ -269,6 +271,33 @@ def _fetch(
         raise _changed(shown, file)
 
 
+@contextmanager
+def _unchanged(
+    filesystem: Any, path: str, files: Mapping[str, dict[str, Any]], shown: str
+) -> Iterator[None]:
+    """The block fetches files, as `_listed` told of them. Raises DataError if one is another
+    version, or gone, afterwards: the copies may be of two versions of the dataset.
+
+    A file that is another by then is also told of if the block fails, for that is why."""
+
+    def compare() -> None:
+        filesystem.invalidate_cache()
+        now = _listed(filesystem, path)
+        for file, version in files.items():
+            if now.get(file) != version:
+                raise _changed(shown, file)
+
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception:
+        with suppress(OSError):
+            compare()
+        raise
+    compare()
+
+
 def _named(shown: str, file: str) -> str:
     name = os.path.basename(file)
     return shown if shown.endswith(name) else f"{shown} ({name})"
@@ -289,6 +318,10 @@ def _version(filesystem: Any, file: str) -> dict[str, Any]:
         found = filesystem.info(file)
     except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the copy will show what is wrong
         return {}
+    return _version_in(found)
+
+
+def _version_in(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in VERSION if found.get(name) is not None}
 
 
@@ -300,29 +333,40 @@ def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:
     return DataError(f"{shown}: cannot be fetched ({reason}). Check URL, network and credentials.")
 
 
-def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], str | None]:
-    """The files that a path names there, and the folder they are relative to (None: it names one
-    file)."""
+def _remote_files(
+    filesystem: Any, path: str, shown: str
+) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """The files that a path names there, with the version of each, and the folder they are relative
+    to (None: it names one file)."""
     if shown.startswith(("http://", "https://")):
-        return [path], None
-    if any(mark in path for mark in "*?["):
-        files, root = (
-            sorted(filesystem.glob(path)),
-            os.path.dirname(path.split("*")[0].split("?")[0].split("[")[0]),
-        )
+        return {}, None
+    if _is_pattern(path):
+        root = os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
     elif filesystem.isdir(path):
-        files, root = sorted(filesystem.find(path)), path
+        root = path
     else:
         if not filesystem.exists(path):
             raise FileNotFoundError(path)
-        return [path], None
-    files = [file for file in files if is_parquet(file)]
+        return {}, None
+    files = _listed(filesystem, path)
     if not files:
         raise DataError(
             f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet "
             "files."
         )
     return files, root
+
+
+def _is_pattern(path: str) -> bool:
+    return any(mark in path for mark in "*?[")
+
+
+def _listed(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
+    """The Parquet files that a folder or a pattern names now, in order, with the version of
+    each."""
+    look = filesystem.glob if _is_pattern(path) else filesystem.find
+    found = look(path, detail=True)
+    return {file: _version_in(found[file]) for file in sorted(found) if is_parquet(file)}
 
 
 def copy(
