@@ -404,6 +404,26 @@ def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypat
     assert "running.json" not in objects(client)
 
 
+def test_a_run_that_was_taken_for_dead_ends_when_it_comes_back(place, bucket):
+    """Paused, or cut off from the bucket, for longer than another process waited."""
+    proxy, client = bucket
+    place.write(
+        place.config, CONFIG.replace("epochs: 3", "epochs: 100000, steps_per_checkpoint: 300")
+    )
+    process = place.start("train", "--output_directory", RESULTS)
+    while not proxy.count("PUT", "step-00000300/manifest.json"):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    theirs = json.dumps({"id": "another"}).encode()
+    client.put_object(Bucket=BUCKET, Key=f"{RUN}/running.json", Body=theirs)
+    ended = place.finish(process)
+    assert ended.code == 1, ended.err
+    assert f"Another process has gone on with the run in {RESULTS}/" in ended.err
+    assert "Traceback" not in ended.err
+    assert objects(client)["running.json"] == theirs
+    assert "ended.json" not in objects(client)
+
+
 # ------------------------------------------------------------------ faults and damage
 
 

@@ -98,6 +98,7 @@ def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
             raise
         if not held:
             raise UserError(TAKEN.format(mirror.url))
+        mirror.holder = lease.id
         yield
 
 

@@ -1,10 +1,12 @@
 """Who holds a lease, by a clock of the test's own."""
 
+import time
+
 import pytest
 
 from distcore_data.stores import lease as leases
 from distcore_data.stores import open_store
-from distcore_data.stores.lease import LOOK, PATIENCE, Lease, alive
+from distcore_data.stores.lease import LOOK, PATIENCE, Lease, alive, held_by
 
 
 class Clock:
@@ -39,9 +41,57 @@ def test_a_lease_of_the_dead_is_taken_after_patience(store, clock):
     with Lease(store, "l") as lease:
         assert lease.acquire_from_the_dead(lambda: waits.append(clock.now))
         assert waits == [100.0]
-        assert PATIENCE < clock.now - 100.0 <= PATIENCE + 2 * LOOK
+        assert PATIENCE < clock.now - 100.0 <= PATIENCE + 3 * LOOK
         assert store.read("l") != b"dead"
     assert store.list() == {}
+
+
+def test_of_two_who_take_a_lease_of_the_dead_one_holds_it(store, clock, monkeypatch):
+    """The other one had seen the dead lease, and deletes what it finds under its name by then."""
+    store.create("l", b"dead")
+    real, other = store.delete, Lease(store, "l")
+
+    def delete(names):
+        real(names)
+
+        def then(now):
+            real(["l"])
+            store.create("l", other._content(0))
+            clock.then = lambda now: None
+
+        clock.then = then
+
+    monkeypatch.setattr(store, "delete", delete)
+    with Lease(store, "l") as lease:
+        assert not lease.acquire_from_the_dead(lambda: None)
+    assert held_by(store.read("l")) == other.id
+
+
+def test_who_was_taken_for_dead_leaves_the_lease_to_the_other_one(store, monkeypatch):
+    monkeypatch.setattr(leases, "BEAT", 0.01)
+    other = Lease(store, "l")
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        store.write("l", other._content(0))
+        lease._heart._thread.join(20)
+        assert not lease._heart._thread.is_alive()
+    assert store.read("l") == other._content(0)
+
+
+def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):
+    monkeypatch.setattr(leases, "BEAT", 0.01)
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        store.delete(["l"])
+        until = time.monotonic() + 20
+        while not store.list() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert held_by(store.read("l")) == lease.id
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"{}"])
+def test_what_is_no_lease_is_held_by_nobody(content):
+    assert held_by(content) == ""
 
 
 def test_a_lease_of_the_living_is_theirs(store, clock):

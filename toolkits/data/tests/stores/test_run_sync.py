@@ -5,7 +5,9 @@ import os
 
 import pytest
 
-from distcore_data.stores.run_sync import STARTED, Mirror, newest_checkpoint
+from distcore_core.errors import StoreError
+from distcore_data.stores.lease import Lease
+from distcore_data.stores.run_sync import RUNNING, STARTED, Mirror, newest_checkpoint
 
 M = "manifest.json"
 
@@ -125,3 +127,24 @@ def test_two_runs_share_no_folder_but_one_that_makes_room(tmp_path):
     assert asked == ["run", "run_1"]
     assert Mirror.at(urls[1]).store.read(STARTED) != before
     assert Mirror.begin(root, "run").url.endswith("run_3")
+
+
+def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path):
+    """A checkpoint or model of its own would lie among those of the process that went on."""
+    saved = folder_of(tmp_path / "run", a="1", manifest_json="m")
+    with Lease(mirror.store, RUNNING) as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        mirror.holder = lease.id
+        mirror.put_folder("model", saved, M)
+        mirror.store.write(RUNNING, Lease(mirror.store, RUNNING)._content(0))
+        before = len(mirror.calls)
+        for what in (
+            lambda: mirror.put_folder("model", saved, M),
+            lambda: mirror.remove_folder("model", M),
+            lambda: mirror.put_files(saved),
+        ):
+            with pytest.raises(StoreError, match="Another process has gone on with the run"):
+                what()
+        assert len(mirror.calls) == before
+        mirror.store.delete([RUNNING])
+        mirror.put_files(saved)

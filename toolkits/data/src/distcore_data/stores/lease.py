@@ -2,7 +2,8 @@
 
 Nothing depends on a lease: it saves work, and a conditional put decides. Who holds one changes its
 object every BEAT seconds; who waits watches by its own clock whether it still changes, so machines
-need not agree on the time.
+need not agree on the time. Who was paused, or cut off from the store, may find that another one
+holds it, and leaves it to them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ LOOK = 1.0
 """Seconds between two looks of who waits."""
 
 
+def held_by(content: bytes) -> str:
+    """The `Lease.id` that the bytes of a lease tell; "" if they tell none."""
+    try:
+        return str(json.loads(content)["id"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def alive(store: Store, names: Iterable[str]) -> set[str]:
     """Which of these leases change within two beats: somebody lives who holds them.
 
@@ -54,12 +63,19 @@ def alive(store: Store, names: Iterable[str]) -> set[str]:
 class Heartbeat:
     """A thread that writes an object again and again, so that others see that this process lives.
 
-    content(n): the bytes of the n-th change, from 1. every: seconds between two."""
+    content(n): the bytes of the n-th change, from 1. every: seconds between two. ends: asked before
+        each, whether there are to be no more."""
 
     def __init__(
-        self, store: Store, name: str, content: Callable[[int], bytes], every: float
+        self,
+        store: Store,
+        name: str,
+        content: Callable[[int], bytes],
+        every: float,
+        ends: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store, self._name, self._content, self._every = store, name, content, every
+        self._ends = ends
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
 
@@ -79,6 +95,8 @@ class Heartbeat:
         while not self._done.wait(self._every):
             beat += 1
             with suppress(StoreError):  # others may take us for dead, which must do no harm
+                if self._ends():
+                    return
                 self._store.write(self._name, self._content(beat))
 
 
@@ -89,8 +107,8 @@ class Lease:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
-        self._id = uuid.uuid4().hex
-        self._heart = Heartbeat(store, name, self._content, BEAT)
+        self.id = uuid.uuid4().hex
+        self._heart = Heartbeat(store, name, self._content, BEAT, self._is_lost)
 
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
         """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while
@@ -100,8 +118,8 @@ class Lease:
 
         on_wait: called once before waiting. Raises StoreError if the store cannot decide who
             holds it."""
-        seen, since, waited = b"", time.monotonic(), False
-        while not self.store.create(self.name, self._content(0)):
+        seen, since, waited, taken = b"", time.monotonic(), False, False
+        while not self.store.create(self.name, self._content(0)) or (taken and self._is_taken()):
             if until():
                 return False
             if not waited:
@@ -112,6 +130,7 @@ class Lease:
                 seen, since = found, time.monotonic()
             elif time.monotonic() - since > PATIENCE:
                 self.store.delete([self.name])
+                taken = True
                 continue
             time.sleep(LOOK)
         self._prove()
@@ -145,11 +164,22 @@ class Lease:
     # -------------------------------------------------------------- inside
 
     def _content(self, beat: int) -> bytes:
-        who = {"id": self._id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
+        who = {"id": self.id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
         return json.dumps(who).encode()
 
     def _found(self) -> bytes:
         return read_if_there(self.store, self.name) or b""
+
+    def _is_taken(self) -> bool:
+        """Whether what was made in the place of a dead lease is gone again: another one that had
+        seen the dead one may have deleted it for that, and made its own."""
+        time.sleep(LOOK)
+        return held_by(self._found()) != self.id
+
+    def _is_lost(self) -> bool:
+        """Whether another one holds it, who took us for dead."""
+        found = self._found()
+        return found != b"" and held_by(found) != self.id
 
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so

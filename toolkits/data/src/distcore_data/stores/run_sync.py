@@ -30,12 +30,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from distcore_core.contracts import ResultsStore
-from distcore_core.errors import TrainingError, UserError
+from distcore_core.errors import StoreError, TrainingError, UserError
 from distcore_core.io.atomic import DirectoryBuilder
 from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_data.os_errors import FULL, REFUSED, explained
 from distcore_data.stores import NAME, Credentials, Store, open_store
 from distcore_data.stores.addresses import without_password
+from distcore_data.stores.lease import held_by
+from distcore_data.stores.store import read_if_there
 from distcore_data.temporaries import temporary_folder
 
 STARTED = "started.json"
@@ -98,11 +100,14 @@ class Mirror:
     into a worker's job.
 
     Raises StoreError, naming the object and the cause, if the store cannot be asked, after
-    bounded retries."""
+    bounded retries, and by whatever puts or removes folders or a run's files if another process
+    has taken over the run meanwhile."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.url = store.url
+        self.holder = ""
+        """The `Lease.id` of RUNNING, if the run's process holds it."""
         self._put: dict[str, tuple[int, int]] = {}
 
     @classmethod
@@ -164,6 +169,7 @@ class Mirror:
     def put_folder(self, name: str, folder: Path, last: str) -> None:
         """Copy a folder of plain files, of which `last` says what belongs to it, in place of
         what had the name."""
+        self._require_held()
         before = self.store.list(f"{name}/")
         if f"{name}/{last}" in before:
             self.store.delete([f"{name}/{last}"])
@@ -203,6 +209,7 @@ class Mirror:
 
     def remove_folder(self, name: str, last: str) -> None:
         """Delete a folder, the file that makes it one first."""
+        self._require_held()
         found = self.store.list(f"{name}/")
         self.store.delete(sorted(found, key=lambda each: (each != f"{name}/{last}", each)))
 
@@ -217,6 +224,7 @@ class Mirror:
     def put_files(self, folder: Path) -> None:
         """Copy the files of a run's folder that were not put yet, but for checkpoints and
         models."""
+        self._require_held()
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
             if (
@@ -248,6 +256,17 @@ class Mirror:
     def remove(self) -> None:
         """Delete everything, the claim last."""
         self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
+
+    def _require_held(self) -> None:
+        if not self.holder:
+            return
+        found = read_if_there(self.store, RUNNING) or b""
+        if found and held_by(found) != self.holder:
+            raise StoreError(
+                f"Another process has gone on with the run in {self.url}: this one was paused, or "
+                "its bucket did not answer, for so long that it was taken for dead. It saves "
+                "nothing more there. Let the other one go on."
+            )
 
     def _get(self, name: str, size: int, path: Path) -> None:
         with (
