@@ -138,6 +138,10 @@ def test_what_does_not_pass_is_told_at_once(waits):
     ("error", "advice"),
     [
         (AnswerError(401), "Check the credentials"),
+        (
+            caused(PermissionError(), AnswerError(403, "RequestTimeTooSkewed")),
+            "this machine's clock",
+        ),
         (AnswerError(403), "Check the credentials"),
         (PermissionError(), "Check the credentials"),
         (type("NoCredentialsError", (Exception,), {})(), "Check the credentials"),

@@ -179,6 +179,11 @@ def give_up(
 
 
 def _advice(error: BaseException, status: int | None) -> str:
+    if code_of(error) == "RequestTimeTooSkewed":
+        return (
+            "Set this machine's clock (`timedatectl` shows it, `date -u` its time): the store "
+            "refuses whoever is a quarter of an hour off."
+        )
     if (
         status in (401, 403)
         or isinstance(error, PermissionError)
