@@ -191,3 +191,12 @@ def test_imports_neither_torch_nor_arrow():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
         == "[]"
     )
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_ranks_that_own_whole_parts_own_every_lane_once(world, lanes):
+    parts = 4
+    ranks = [owned(Rank(index=rank, world=world), lanes, parts) for rank in range(world)]
+    assert [lane for rank in ranks for lane in rank] == list(range(lanes))
+    assert all(lane * parts % lanes == 0 for rank in ranks for lane in (rank.start, rank.stop))
