@@ -66,8 +66,13 @@ def test_missing_sets(options, members):
 
 
 def test_all_missing_is_told():
-    with pytest.raises(DataError, match="Column 's': all 1 values are missing"):
+    with pytest.raises(DataError, match="Column 's' has no value in any row, and a set "):
         fitted(feature(), None)
+
+
+def test_white_space_alone_is_told():
+    with pytest.raises(DataError, match=r"Column 's' has no token \(only what"):
+        fitted(feature(), "  ", None, "\t")
 
 
 @settings(max_examples=50, deadline=None)

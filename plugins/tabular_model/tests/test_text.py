@@ -117,8 +117,13 @@ def test_a_fill_is_counted_once_for_each_missing_text():
 
 
 def test_all_missing_is_told():
-    with pytest.raises(DataError, match="Column 't': all 2 values are missing"):
+    with pytest.raises(DataError, match="Column 't' has no value in any row, and a text "):
         fitted(feature(), None, None)
+
+
+def test_white_space_alone_is_told():
+    with pytest.raises(DataError, match=r"Column 't' has no token \(only what"):
+        fitted(feature(), "  ", None, "\t")
 
 
 @settings(max_examples=50, deadline=None)

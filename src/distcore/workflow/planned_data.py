@@ -15,7 +15,7 @@ from distcore.cost.sample import Sample, proportioned, sample_of
 from distcore.workflow.prepare import key_of, opened, root_of
 from distcore.workflow.session import Session
 from distcore_core.contracts import JSON, SPLITS, Partition, Source, TrainJob
-from distcore_core.errors import CacheError, ConfigError
+from distcore_core.errors import CacheError, ConfigError, DataError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 
@@ -101,7 +101,12 @@ def look(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
     # Statistics are of all sets together.
     looked = proportioned([(size.rows, size.tables) for _, size in sizes])
     whole = all(size.whole for _, size in sizes)
-    sample = sample_of(session.features, looked, rows, whole=whole)
+    try:
+        sample = sample_of(session.features, looked, rows, whole=whole)
+    except DataError as error:
+        if type(error) is not DataError:
+            raise
+        raise DataError(f"{', '.join(data.names().values())}: {error}") from error
     state, found = _cached(session, where)
     splits = found.rows if found is not None else _expected(session, sizes)
     on_disk = _sizes_on_disk(data, raw)

@@ -56,10 +56,7 @@ class BinaryFeature(TabularFeature):
             raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
         found = dict(zip(ranked.to_pylist(), rows.tolist(), strict=True))
         if not found:
-            raise DataError(
-                f"Column {self.name!r} has no value in any row, and a binary feature needs some. "
-                "Fill the column, or remove the feature."
-            )
+            raise self.nothing_in_it()
         kind = kind_of(found)
         str2bool = self._meaning(found, kind)
         labels = _labels(found, kind, str2bool)

@@ -64,10 +64,7 @@ class CategoryFeature(TabularFeature):
         alone."""
         found, counts = state.ranked()
         if not len(found):
-            raise DataError(
-                f"Column {self.name!r} has no value in any row, and a category feature needs some. "
-                "Fill the column, or remove the feature."
-            )
+            raise self.nothing_in_it()
         found, counts, missing = self._filled(found, counts, state.missing)
         vocabulary, rows = self._select(found, counts)
         labels = ArrowList(vocabulary)  # there may be millions

@@ -70,10 +70,7 @@ class DateFeature(TabularFeature):
         """Raises DataError if there is no date."""
         count = state.dates
         if not count:
-            raise DataError(
-                f"Column {self.name!r} has no value in any row, and a date feature needs some. "
-                "Fill the column, or remove the feature."
-            )
+            raise self.nothing_in_it()
         spread = count * state.squares - state.total**2
         return {
             "count": count,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distcore_core.contracts import JSON, FeatureBase, Role
+from distcore_core.errors import DataError
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.arrow import strings
 from distcore_data.arrow_list import ArrowList
@@ -50,6 +51,14 @@ class TabularFeature(FeatureBase):
         self.options = options
         self.missing = options.preprocessing.missing_value_strategy
         self._vocabulary: tuple[JSON, Vocabulary] | None = None
+
+    def nothing_in_it(self, lacks: str = "value") -> DataError:
+        """What to raise for a column of which nothing can be learned. lacks: what none of its rows
+        has."""
+        return DataError(
+            f"Column {self.name!r} has no {lacks} in any row, and a {self.kind} feature needs "
+            "some. Fill the column, or remove the feature."
+        )
 
     def encoder(self, metadata: JSON) -> Any:
         """The module of the encoder that the options name."""

@@ -67,10 +67,7 @@ class NumberFeature(TabularFeature):
         """Raises DataError if there is no value, or the values cannot be normalised as asked."""
         options = self.options.preprocessing
         if not state.moments.count:
-            raise DataError(
-                f"Column {self.name!r} has no value in any row, and a number feature needs some. "
-                "Fill the column, or remove the feature."
-            )
+            raise self.nothing_in_it()
         fill = fill_of(self.missing, options.fill_value, state)
         filled = state if fill is None else state.filled(fill)
         mean, std = filled.moments.mean(), filled.moments.std(ddof=1)

@@ -26,8 +26,8 @@ class SetFeature(TokenizedFeature):
 
     def finish(self, state: TextState) -> JSON:
         """{"idx2str": every member in the order of its code, "max_set_size": tokens of the longest
-        text, "fill": codes of a missing set, "rows", "missing"}. Raises DataError if every set
-        is missing."""
+        text, "fill": codes of a missing set, "rows", "missing"}. Raises DataError if no set
+        has a member."""
         state, fill = self.filled(state, UNKNOWN)
         members = tokenizers.most_common(state.counts, self.options.preprocessing.most_common)
         vocabulary = [UNKNOWN, *(member for member in members if member != UNKNOWN)]

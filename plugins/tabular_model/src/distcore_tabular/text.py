@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
-from distcore_core.errors import DataError
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.arrow import flags, from_numpy, strings
 from distcore_data.members import make_named
@@ -94,10 +93,11 @@ class TokenizedFeature(TabularFeature):
         """The state with missing values counted as what stands in for them, and the tokens of that:
         [unknown] where that is the unknown symbol itself, or if neighbours or dropping leave
         nothing else."""
-        if state.rows and state.missing == state.rows:
-            raise DataError(
-                f"Column {self.name!r}: all {state.rows} values are missing, so there is nothing "
-                "to learn from it. Remove the feature, or give it a column with values."
+        if state.rows and not len(state.counts.tokens):
+            raise self.nothing_in_it(
+                "value"
+                if state.missing == state.rows
+                else "token (only what the tokenizer drops, such as white space)"
             )
         options = self.options.preprocessing
         fill = unknown
@@ -144,7 +144,7 @@ class TextFeature(TokenizedFeature):
 
     def finish(self, state: TextState) -> JSON:
         """{"idx2str": every word in the order of its code, "max_sequence_length", "fill": codes of
-        a missing text, "padding", "rows", "missing"}. Raises DataError if every text is missing."""
+        a missing text, "padding", "rows", "missing"}. Raises DataError if no text has a token."""
         options = self.options.preprocessing
         state, fill = self.filled(state, options.unknown_symbol)
         special = [STOP, START, options.padding_symbol, options.unknown_symbol]
