@@ -13,6 +13,7 @@ from distcore.workflow import drift, summary_of_test, worst_rows
 from distcore.workflow.summary import summary_of
 from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import TrainResult
+from distcore_core.errors import UserError
 from distcore_core.progress import Progress, Round
 from distcore_data.cache import open_cache
 from distcore_torch import packing, prediction
@@ -245,3 +246,21 @@ def test_a_large_table_that_is_sorted_is_looked_at_from_all_over(tmp_path, monke
     assert summary["importance"]["inputs"][0]["worse_by"] > 0.1
     assert 0.6 < summary["headline"]["baseline"] < 0.75  # ln 2: half of the rows are of each class
     assert max(max(each["drift"].values()) for each in summary["columns"]) < 0.3
+
+
+def test_of_more_inputs_than_are_measured_report_and_figure_say_why_there_is_no_importance(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(summary_of_test, "IMPORTANCE_INPUTS", 1)
+    config = {
+        "input_features": [{"name": name, "type": "number"} for name in ("a", "b")],
+        "output_features": [{"name": "y", "type": "number"}],
+        "trainer": {"epochs": 1},
+    }
+    data = {name: [float(row) for row in range(60)] for name in ("a", "b", "y")}
+    outcome = distcore.experiment(config, data, output_directory=tmp_path / "results", view="none")
+    said = "There are 2 inputs: each costs a pass over the rows, and more than 1 are not measured."
+    page = Path(outcome.report).read_text()
+    assert f'<h2>What the inputs are worth</h2>\n<p class="soft">{said}</p>' in page
+    with pytest.raises(UserError, match="There are 2 inputs"):
+        outcome.plot("importance")

@@ -204,6 +204,8 @@ def _curves(outcome: Outcome, metric: str | None) -> Figure:
 def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
     if kind == "importance":
         found = _summary(outcome).get("importance")
+        if found and "left_out" in found:
+            raise UserError(found["left_out"])
         if found:
             yield _bars(found["inputs"])
         return

@@ -167,7 +167,8 @@ def _targets(
 def _importance(
     session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
 ) -> JSON | None:
-    """How much worse the main metric is if an input's values are dealt out anew among the rows."""
+    """How much worse the main metric is if an input's values are dealt out anew among the rows;
+    of very many inputs only why that is left out."""
     import numpy as np
 
     from distcore_data.arrow import from_numpy
@@ -175,8 +176,11 @@ def _importance(
     from distcore_torch.training.scores import Scores
 
     inputs = [each.name for each in artifact.features.inputs]
-    if reader.rows("test") < 2 or len(inputs) > IMPORTANCE_INPUTS:
+    if reader.rows("test") < 2:
         return None
+    if len(inputs) > IMPORTANCE_INPUTS:
+        why = f"each costs a pass over the rows, and more than {IMPORTANCE_INPUTS} are not measured"
+        return {"inputs": [], "left_out": f"There are {len(inputs):,} inputs: {why}."}
     feature, metric = _main(summary, artifact)
     alone = _alone(artifact, feature)
     layout = prediction.layout_of(alone, ("input", "output"))

@@ -114,6 +114,9 @@ def importance(summary: JSON) -> Iterator[str]:
     if found is None:
         return
     yield "<h2>What the inputs are worth</h2>"
+    if "left_out" in found:
+        yield f'<p class="soft">{escape(found["left_out"])}</p>'
+        return
     yield (
         f'<p class="soft">By how much {escape(found["metric"])} of {found["rows"]:,} test rows is '
         "worse if a column's "
