@@ -145,6 +145,28 @@ def test_of_thousands_of_columns_the_first_that_differ_are_compared() -> None:
     assert lines[-1].split("  ")[0] == "and 3,901 more"
 
 
+def test_many_runs_are_compared_in_lines_that_can_be_read() -> None:
+    def told(runs: int, options: int) -> list[str]:
+        made = [
+            Run(
+                f"experiment_run_{number}",
+                *("", "", "finished"),
+                config={f"an_option_{each}": number * each for each in range(1, options + 1)},
+            )
+            for number in range(runs)
+        ]
+        return [*in_words(made)][1].splitlines()
+
+    assert told(6, 90)[0].split() == ["CONFIG", *(f"experiment_run_{each}" for each in range(6))]
+    assert len(told(6, 90)) == 91
+    assert told(20, 3)[0].split() == ["RUN", "an_option_1", "an_option_2", "an_option_3"]
+    assert len(told(20, 3)) == 21
+    lines = told(30, 40)
+    assert max(map(len, lines)) <= 120
+    assert sum(line.startswith("CONFIG") for line in lines) == 6
+    assert sum(line.startswith("an_option_40") for line in lines) == 6
+
+
 def test_a_comparison_tells_of_losses_in_other_units(
     folder: Path,
     tmp_path: Path,

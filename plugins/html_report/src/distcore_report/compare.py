@@ -26,6 +26,8 @@ SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
 MAX_CURVES = len(charts.COLOURS)
 """So many runs are drawn, the best ones; more lines cannot be told apart."""
+WIDE = 120
+"""Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
 UNIT = re.compile(r"output_features\.(.+)\.(?:loss(?:\..+)?|preprocessing\.normalization)")
@@ -246,16 +248,22 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
-    """Columns side by side; with many runs, of which a line has no room, a line a run."""
+    """A few runs are columns. Of many, whichever are fewer are the columns, runs or what is told of
+    them, and tables of at most WIDE characters follow one another."""
+    lines: Rows = [(head, *names), *rows]
     if len(names) <= 4:
-        return table([(head, *names), *rows], widest=None)
-    return table(
-        [
-            ("RUN", *(each[0] for each in rows)),
-            *zip(names, *(each[1:] for each in rows), strict=True),
-        ],
-        widest=None,
-    )
+        return table(lines, widest=None)
+    columns = [*zip(*lines, strict=True)] if len(rows) > len(names) else [("RUN", *names), *rows]
+    first, used = columns[0], 0
+    tables: list[Rows] = []
+    for column in columns[1:]:
+        width = max(map(len, column)) + 2
+        if not tables or used + width > WIDE:
+            tables.append([first])
+            used = max(map(len, first))
+        tables[-1].append(column)
+        used += width
+    return "\n\n".join(table([*zip(*each, strict=True)], widest=None) for each in tables)
 
 
 def sparks(values: Sequence[float | None], low: float, high: float) -> str:
