@@ -14,7 +14,9 @@ import yaml
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import ConfigError, UserError
+from distcore_lightgbm.trainer import LightGBMForest
 from distcore_testing import data
+from distcore_trees import Rows
 
 ROOT = Path(__file__).parents[3]
 PENGUINS = ROOT / "examples" / "penguins"
@@ -165,3 +167,25 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path):
     config = trees(data.config(str(tmp_path / "cache")), device_type="gpu")
     with pytest.raises(UserError, match=r"LightGBM refuses to train .*or train on the CPU"):
         distcore.train(config, data.table(), output_directory=tmp_path / "results")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_forest_that_goes_on_ends_with_the_same_bytes(share: float) -> None:
+    inputs = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    rows = Rows(inputs, (), (inputs[:, 0] > 0).astype(np.float32), None, np.ones(200, np.bool_))
+    parameters = {
+        "objective": "binary",
+        "feature_fraction": share,
+        "device_type": "cpu",
+        "seed": 42,
+        "num_threads": 1,
+        "verbosity": -1,
+    }
+
+    def grown(before: bytes | None, rounds: int) -> bytes:
+        forest = LightGBMForest(parameters, rows, None, before)
+        for _ in range(rounds):
+            forest.grow()
+        return forest.content()
+
+    assert grown(grown(None, 2), 3) == grown(None, 5)

@@ -92,8 +92,10 @@ class LightGBMForest:
 
     def grow(self) -> bool:
         """See `distcore_trees.Forest`. Each tree draws its columns by a seed of its own, so that a
-        run that goes on draws the same."""
-        seed = {"feature_fraction_seed": self._parameters["seed"] + self._rounds}
+        run that goes on draws the same. One that draws none keeps the first: its file names it."""
+        draws = self._parameters["feature_fraction"] < 1
+        place = self._rounds if draws else 0
+        seed = {"feature_fraction_seed": self._parameters["seed"] + place}
         self._rounds += 1
         try:
             if self._booster is None:
@@ -106,7 +108,7 @@ class LightGBMForest:
                     keep_training_booster=True,
                 )
                 return True
-            if self._parameters["feature_fraction"] < 1:
+            if draws:
                 self._booster.reset_parameter(seed)
             return not self._booster.update()
         except lightgbm.basic.LightGBMError as error:
