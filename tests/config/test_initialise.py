@@ -487,6 +487,14 @@ def test_more_rows_stand_more_bins(rows: int, encoder: dict[str, object]) -> Non
     assert asked == encoder.get("num_bins")
 
 
+def test_of_very_many_numbers_trees_are_named() -> None:
+    columns = {f"x{each}": [row * 1.5 + each for row in range(60)] for each in range(1000)}
+    table = pa.table({**columns, "target": [1.5, 2.5, 3.5] * 20})
+    assert "# Each of 1,000 numbers has an encoder of its own" in suggest(table, "target")
+    assert "init --model trees" not in suggest(table.drop_columns(["x7"]), "target")
+    assert "encoder of its own" not in suggest(table, "target", model="trees")
+
+
 def test_the_editor_is_told_the_schema() -> None:
     first, *_ = suggest(
         pa.table({"a": COLUMNS["height"][0], "target": TARGET}), "target"

@@ -140,7 +140,11 @@ def write_config(
         *_preprocessing(inputs, outputs, split, decimal),
     ]
     lines += _defaults({each.type for each in inputs}, None if model == "trees" else sizes)
-    lines += ["", *(_trees() if model == "trees" else _network(trained, sizes))]
+    if model == "trees":
+        lines += ["", *_trees()]
+    else:
+        numbers = sum(each.type == "number" for each in inputs)
+        lines += ["", *_network(trained, numbers, sizes)]
     return "\n".join(lines) + "\n"
 
 
@@ -196,8 +200,11 @@ def _number_encoder(sizes: Sizes) -> Iterator[str]:
     yield f"    encoder: {{type: ple, {shape}, activation: relu}}  # {why}"
 
 
-def _network(trained: int, sizes: Sizes) -> Iterator[str]:
-    """Layers, and as many steps as rows of this number need."""
+def _network(trained: int, numbers: int, sizes: Sizes) -> Iterator[str]:
+    """Layers, and as many steps as rows of this number need. numbers: columns of them."""
+    if numbers >= MANY:
+        yield f"# Each of {numbers:,} numbers has an encoder of its own: steps are slow. Trees"
+        yield "# (`distcore init --model trees`) train on such tables in a fraction of the time."
     shape = f"num_fc_layers: {sizes.layers}, output_size: {sizes.width}"
     yield f"combiner: {{type: concat, {shape}}}  # layers over all inputs"
     yield from ("", "trainer:")
@@ -238,6 +245,11 @@ SIZES = (
 )
 """Measured on the datasets of the quality suite (docs/log.md): few rows are learned by heart by
 what many rows need."""
+
+
+MANY = 1000
+"""From so many columns of numbers on, a network takes ten times as long as trees and more
+(docs/log.md)."""
 
 
 def _trees() -> Iterator[str]:
