@@ -204,7 +204,7 @@ def _network(trained: int, numbers: int, sizes: Sizes) -> Iterator[str]:
     """Layers, and as many steps as rows of this number need. numbers: columns of them."""
     if numbers >= MANY:
         yield f"# Each of {numbers:,} numbers has an encoder of its own: steps are slow. Trees"
-        yield "# (`distcore init --model trees`) train on such tables in a fraction of the time."
+        yield "# (`distcore init --model trees`) train on such tables in less time."
     shape = f"num_fc_layers: {sizes.layers}, output_size: {sizes.width}"
     yield f"combiner: {{type: concat, {shape}}}  # layers over all inputs"
     yield from ("", "trainer:")
@@ -248,7 +248,7 @@ what many rows need."""
 
 
 MANY = 1000
-"""From so many columns of numbers on, a network takes ten times as long as trees and more
+"""From so many columns of numbers on, a network takes several times as long as trees
 (docs/log.md)."""
 
 
