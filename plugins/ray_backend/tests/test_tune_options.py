@@ -13,6 +13,9 @@ from distcore_core.errors import ConfigError, TrainingError
 from distcore_core.registry.manager import Plugins
 from distcore_ray import tune
 from distcore_ray.tune import _callback
+from distcore_ray.tune_scheduler import scheduler_of, told_of
+from distcore_search.objective import Objective
+from distcore_search.rounds import add_round
 from distcore_torch.training.interrupt import Interrupt
 
 
@@ -35,9 +38,7 @@ def median():
     """Told of a trial's round by name, number and score, it says what becomes of the trial: by the
     median of one other at least, while another trial waits."""
     section = {"scheduler": {**MEDIAN, "min_samples_required": 1}}
-    options = Plugins().make(EXECUTOR, "ray", section).options
-    job = SimpleNamespace(work=SimpleNamespace(objective=None))
-    made = tune._Run(job, options, None, 1, None)._scheduler()
+    made = scheduler_of(Plugins().make(EXECUTOR, "ray", section).options.scheduler, {})
     assert made.set_search_properties("score", "max")
     controller = SimpleNamespace(get_live_trials=lambda: [SimpleNamespace(status="PENDING")])
 
@@ -68,6 +69,33 @@ def test_rounds_that_a_trial_tells_again_count_once_in_the_median(median):
 def test_no_trial_is_paused_where_there_are_too_few_for_a_median(median):
     """Its process was ended, and started again, for as long as another one waited."""
     assert [median("a", number, 1.0) for number in (1, 2)] == ["CONTINUE"] * 2
+
+
+@pytest.mark.parametrize("kind", ["async_hyperband", "median_stopping_rule"])
+@pytest.mark.parametrize("time_attr", ["training_iteration", "time_total_s"])
+def test_trials_that_ended_before_a_kill_are_compared_with(kind, time_attr, tmp_path):
+    """Whoever went on had nothing to compare with, and no bad trial was stopped any more."""
+    for number, score in enumerate([0.8, 0.9, 0.7]):
+        for step in (1, 2):
+            found = {"validation": {"y": {"accuracy": score * step / 2}}}
+            path = tmp_path / str(number) / "rounds.jsonl"
+            path.parent.mkdir(exist_ok=True)
+            add_round(path, {"step": step, "seconds": float(step), "metrics": found})
+    objective = Objective("y", "accuracy", "maximize")
+    ended = {name: list(told_of(tmp_path / name, objective)) for name in "012"}
+    assert ended["1"][1] == {"score": 0.9, "training_iteration": 2, "time_total_s": 2.0}
+    section = {"type": kind, "time_attr": time_attr, "grace_period": 2}
+    options = Plugins().make(EXECUTOR, "ray", {"scheduler": section}).options
+
+    def said(score, ended):
+        made, trial = scheduler_of(options.scheduler, ended), Trial("3")
+        assert made.set_search_properties("score", "max")
+        controller = SimpleNamespace(get_live_trials=list)
+        made.on_trial_add(controller, trial)
+        return made.on_trial_result(controller, trial, {time_attr: 2, "score": score})
+
+    assert [said(score, ended) for score in (0.1, 0.95)] == ["STOP", "CONTINUE"]
+    assert said(0.1, {}) == "CONTINUE"
 
 
 def test_what_tune_saves_of_its_callbacks_is_nothing_of_a_session_s():

@@ -17,6 +17,7 @@ from distcore_data.waiting import LOOK_SECONDS, in_thread, until
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_places import FREE_SECONDS, free_places_of_the_dead
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
+from distcore_ray.tune_scheduler import scheduler_of, told_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import chosen
 from distcore_search.records import ENDED, TRIALS, begin_record, end_record, read_record
@@ -102,7 +103,7 @@ class _Run:
         config: Any = tune.TuneConfig(
             metric="score",
             mode="max" if self.job.goal == "maximize" else "min",
-            scheduler=self._scheduler(),
+            scheduler=scheduler_of(self.options.scheduler, self._ended()),
             search_alg=None if self.job.variants is not None else searcher(self.job, self._begun()),
             num_samples=1 if self.job.variants is not None else len(numbers),
             max_concurrent_trials=self.beside,
@@ -160,16 +161,14 @@ class _Run:
         records = (read_record(self.job.work.folder(name)) for name in self._there())
         return [record for record in records if record]
 
-    def _scheduler(self) -> Any:
-        from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
-
-        stated: Any = self.options.scheduler
-        given = stated.model_dump(exclude={"type"})
-        if stated.type == "fifo":
-            return FIFOScheduler()
-        if stated.type.startswith("median"):
-            return _median(given)
-        return AsyncHyperBandScheduler(**given)
+    def _ended(self) -> dict[str, list[JSON]]:
+        """{name: what it told Tune, round by round} of every trial that has ended."""
+        return {
+            name: found
+            for name in self._there()
+            if self._has_ended(name)
+            and (found := list(told_of(self.job.work.folder(name), self.objective)))
+        }
 
     # -------------------------------------------------------------- what became of a trial
 
@@ -215,33 +214,6 @@ def _fitted(tuner: Any, over: threading.Event) -> None:
         over.set()
         wait([found], END_SECONDS)
         raise
-
-
-def _median(options: Mapping[str, Any]) -> Any:
-    from ray.tune.schedulers import MedianStoppingRule, TrialScheduler
-
-    class Median(MedianStoppingRule):
-        """Tune's, which hears of each round once: not again of those that a trial told before its
-        process was lost, nor of the last one as a trial ends, of which there is none where it
-        failed before. With too few to compare with, no trial is paused for others that wait: its
-        process would be started again for each round."""
-
-        def __init__(self) -> None:
-            super().__init__(**options)
-            self.heard: dict[Any, float] = {}
-
-        def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> str:
-            time = result.get(options["time_attr"], 0.0)
-            if time <= self.heard.get(trial, 0.0):
-                return str(TrialScheduler.CONTINUE)
-            self.heard[trial] = time
-            found = super().on_trial_result(tune_controller, trial, result)
-            return str(TrialScheduler.CONTINUE if found == TrialScheduler.PAUSE else found)
-
-        def on_trial_complete(self, *trial: Any) -> None:
-            pass
-
-    return Median()
 
 
 def _callback(
