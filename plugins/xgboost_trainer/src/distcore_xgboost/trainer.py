@@ -165,4 +165,5 @@ def matrix(rows: Rows) -> xgboost.DMatrix:
 
 def kinds(columns: int, categories: Sequence[int]) -> list[str]:
     """XGBoost's word for each column: c for codes, q for numbers."""
-    return ["c" if number in categories else "q" for number in range(columns)]
+    codes = set(categories)
+    return ["c" if number in codes else "q" for number in range(columns)]
