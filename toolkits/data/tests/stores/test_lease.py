@@ -78,6 +78,15 @@ def test_who_was_taken_for_dead_leaves_the_lease_to_the_other_one(store, monkeyp
     assert store.read("l") == other._content(0)
 
 
+def test_who_lets_go_leaves_what_another_one_holds(store):
+    """Also if its heart has not looked since."""
+    other = Lease(store, "l")
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        store.write("l", other._content(0))
+    assert store.read("l") == other._content(0)
+
+
 def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):
     monkeypatch.setattr(leases, "BEAT", 0.01)
     with Lease(store, "l") as lease:

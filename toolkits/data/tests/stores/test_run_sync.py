@@ -142,6 +142,8 @@ def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path):
             lambda: mirror.put_folder("model", saved, M),
             lambda: mirror.remove_folder("model", M),
             lambda: mirror.put_files(saved),
+            lambda: mirror.put_file("a", saved / "a"),
+            mirror.remove,
         ):
             with pytest.raises(StoreError, match="Another process has gone on with the run"):
                 what()

@@ -292,8 +292,12 @@ def _unchanged(
     except DataError:
         raise
     except Exception:
-        with suppress(OSError):
+        try:
             compare()
+        except DataError:
+            raise
+        except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the first error tells more
+            pass
         raise
     compare()
 

@@ -159,7 +159,8 @@ class Lease:
     ) -> None:
         if self._heart.stop():
             with suppress(StoreError):  # it stops changing, which says the same
-                self.store.delete([self.name])
+                if not self._is_lost():
+                    self.store.delete([self.name])
 
     # -------------------------------------------------------------- inside
 
@@ -174,7 +175,9 @@ class Lease:
         """Whether what was made in the place of a dead lease is gone again: another one that had
         seen the dead one may have deleted it for that, and made its own."""
         time.sleep(LOOK)
-        return held_by(self._found()) != self.id
+        with suppress(StoreError):  # the heartbeat looks again
+            return held_by(self._found()) != self.id
+        return False
 
     def _is_lost(self) -> bool:
         """Whether another one holds it, who took us for dead."""

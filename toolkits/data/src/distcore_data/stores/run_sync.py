@@ -100,8 +100,8 @@ class Mirror:
     into a worker's job.
 
     Raises StoreError, naming the object and the cause, if the store cannot be asked, after
-    bounded retries, and by whatever puts or removes folders or a run's files if another process
-    has taken over the run meanwhile."""
+    bounded retries, and by whatever puts or removes something of a run if another process has
+    taken it over, and is at work."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -217,6 +217,10 @@ class Mirror:
 
     def put_file(self, name: str, path: Path) -> None:
         """Copy a file, in place of what had the name."""
+        self._require_held()
+        self._put_file(name, path)
+
+    def _put_file(self, name: str, path: Path) -> None:
         status = path.stat()
         self.store.put(name, path)
         self._put[name] = (status.st_mtime_ns, status.st_size)
@@ -238,7 +242,7 @@ class Mirror:
             if not NAME.fullmatch(name):
                 log.warning("%s stays on this machine: no object can have its name.", path)
             elif self._put.get(name) != (path.stat().st_mtime_ns, path.stat().st_size):
-                self.put_file(name, path)
+                self._put_file(name, path)
 
     def get_file(self, name: str, path: Path) -> None:
         """Copy a file to this machine. Raises FileNotFoundError."""
@@ -255,6 +259,7 @@ class Mirror:
 
     def remove(self) -> None:
         """Delete everything, the claim last."""
+        self._require_held()
         self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
 
     def _require_held(self) -> None:
