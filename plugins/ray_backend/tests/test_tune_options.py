@@ -1,6 +1,7 @@
 """What the executor reads without a cluster: its options, Ludwig's own section, the nodes that a
 cluster may yet have."""
 
+from contextlib import suppress
 from threading import Event
 from types import SimpleNamespace
 
@@ -38,7 +39,7 @@ def median():
     """Told of a trial's round by name, number and score, it says what becomes of the trial: by the
     median of one other at least, while another trial waits."""
     section = {"scheduler": {**MEDIAN, "min_samples_required": 1}}
-    made = scheduler_of(Plugins().make(EXECUTOR, "ray", section).options.scheduler, {})
+    made = scheduler_of(Plugins().make(EXECUTOR, "ray", section).options.scheduler, dict)
     assert made.set_search_properties("score", "max")
     controller = SimpleNamespace(get_live_trials=lambda: [SimpleNamespace(status="PENDING")])
 
@@ -88,7 +89,7 @@ def test_trials_that_ended_before_a_kill_are_compared_with(kind, time_attr, tmp_
     options = Plugins().make(EXECUTOR, "ray", {"scheduler": section}).options
 
     def said(score, ended):
-        made, trial = scheduler_of(options.scheduler, ended), Trial("3")
+        made, trial = scheduler_of(options.scheduler, lambda: ended), Trial("3")
         assert made.set_search_properties("score", "max")
         controller = SimpleNamespace(get_live_trials=list)
         made.on_trial_add(controller, trial)
@@ -121,10 +122,12 @@ def test_tune_does_not_say_of_a_trial_that_failed_that_it_completed(capsys):
     assert not capsys.readouterr().out
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of_tunes(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, stopped
 ):
-    """Nor does what Tune wrote of a trial there, which was cut short, stand before it."""
+    """Nor does what Tune wrote of a trial there, which was cut short, stand before it. Of a trial
+    that was stopped Tune takes the error for the trial's, and goes on."""
 
     def cut_short():
         raise EOFError("Ran out of input")
@@ -133,14 +136,25 @@ def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of
 
     def tuner(*_, run_config, **__):
         def fit():
+            ours = run_config.callbacks[0]
+            if stopped:
+                with suppress(TrainingError):
+                    ours.on_trial_complete(1, [], lost)
+                with suppress(TrainingError):
+                    ours.on_trial_error(1, [], lost)
+                assert told == [None]
+                ours.on_step_begin(2, [])
             try:
-                run_config.callbacks[0].on_trial_error(1, [], lost)
+                ours.on_trial_error(1, [], lost)
             except Exception as error:
                 raise RuntimeError("Traceback (most recent call last)") from error
 
         return SimpleNamespace(fit=fit)
 
+    told = []
+
     def full(self, config, failed):
+        told.append(failed)
         raise TrainingError(f"There is no room, and {failed}")
 
     for name in ("with_parameters", "with_resources"):
@@ -152,7 +166,8 @@ def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of
     work = SimpleNamespace(objective=None, folder=lambda name: tmp_path / name)
     job = SimpleNamespace(work=work, variants=[{}], trials=1, goal="maximize", directory=tmp_path)
     need = SimpleNamespace(of_tune=dict)
-    with pytest.raises(TrainingError, match=r"no room, and .*Ray gives no reason"):
+    why = "None" if stopped else ".*Ray gives no reason"
+    with pytest.raises(TrainingError, match=f"no room, and {why}"):
         tune._Run(job, options, need, 1, None).run()
 
 

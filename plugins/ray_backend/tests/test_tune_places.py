@@ -4,7 +4,6 @@ from importlib import import_module
 from types import SimpleNamespace
 
 from ray.core.generated import gcs_pb2
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from distcore_core.contracts import WorkerGroup
 from distcore_ray import worker_group
@@ -35,7 +34,7 @@ def test_places_of_dead_trials_and_of_jobs_that_ended_are_freed(monkeypatch):
         place(5, OTHERS, dead=True),
     ]
     accessor = SimpleNamespace(
-        get_placement_group_table=lambda: places, get_job_table=lambda: [job]
+        get_placement_group_table=lambda: places, get_job_table=lambda **_: [job]
     )
     freed = []
     state = "ray._private.state.state._connect_and_get_accessor"
@@ -53,6 +52,8 @@ def test_places_of_dead_trials_and_of_jobs_that_ended_are_freed(monkeypatch):
 
 def test_no_process_is_left_to_look_after_them(tmp_path):
     """Ray's own outlived each stopped trial by the cluster's life, where there is no dashboard."""
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
     group = WorkerGroup(function=print, arguments=(), ranks=2, threads=1)
     trainer = worker_group._trainer(group, None, str(tmp_path))
     ours, rays = (

@@ -14,7 +14,8 @@ from distcore_core.contracts import Axis
 from distcore_core.errors import Stopped
 from distcore_ray.tune import _callback, _quiet
 from distcore_ray.tune_search import _domain, searcher
-from distcore_search.records import begin_record, write_record
+from distcore_search.records import ROUNDS, begin_record, write_record
+from distcore_search.rounds import add_round
 from distcore_testing import ExecutorSuite
 from distcore_torch.training.interrupt import Interrupt
 
@@ -47,19 +48,29 @@ def test_one_that_was_begun_keeps_its_name_and_one_that_ended_is_not_gone_on_wit
     assert [name for name, _ in found[2:]] == ["0003", "0004", "0005", "0006"]
 
 
-@pytest.mark.parametrize(("state", "score"), [("finished", 0.75), ("failed", None)])
+@pytest.mark.parametrize(
+    ("state", "score"), [("finished", 0.75), ("failed", None), ("running", None)]
+)
 def test_optuna_hears_the_score_of_a_trial_that_ended_and_not_its_last_round(
     tmp_path, state, score
 ):
+    """One that its scheduler stopped is still running by its record."""
     job = ExecutorSuite().job(tmp_path, None, trials=1)
     job = replace(job, axes={NAME: Axis(kind="choice", low=0, high=1)})
     search = searcher(job, [])
     chosen = search.suggest("a")
     record = begin_record(job.work, chosen["name"], chosen["raw"])
-    write_record(job.work.folder(chosen["name"]), {**record, "state": state, "score": score})
+    folder = job.work.folder(chosen["name"])
+    if state != "running":
+        write_record(folder, {**record, "state": state, "score": score})
+    objective, rounds = job.work.objective, [0.25, 0.625, 0.5]
+    for step, told in enumerate(rounds, 1):
+        metrics = {"validation": {objective.feature: {objective.metric: told}}}
+        add_round(folder / ROUNDS, {"step": step, "seconds": 1.0, "metrics": metrics})
+    score = objective.best_of(rounds)[0] if state == "running" else score
     search.on_trial_complete("a", {"training_iteration": 4, "score": 0.5})
     (found,) = search._ot_study.trials
-    assert (found.state.name == "COMPLETE", found.value) == (state == "finished", score)
+    assert (found.state.name == "COMPLETE", found.value) == (state != "failed", score)
 
 
 def test_a_name_may_have_a_slash():

@@ -89,6 +89,7 @@ class _Run:
         self.objective = job.work.objective
         self.settled: set[str] = set()
         self.failed: Exception | None = None
+        self.over = threading.Event()
 
     def run(self) -> None:
         """Raises KeyboardInterrupt if the search was stopped before its end."""
@@ -103,7 +104,7 @@ class _Run:
         config: Any = tune.TuneConfig(
             metric="score",
             mode="max" if self.job.goal == "maximize" else "min",
-            scheduler=scheduler_of(self.options.scheduler, self._ended()),
+            scheduler=scheduler_of(self.options.scheduler, self._ended),
             search_alg=None if self.job.variants is not None else searcher(self.job, self._begun()),
             num_samples=1 if self.job.variants is not None else len(numbers),
             max_concurrent_trials=self.beside,
@@ -111,7 +112,6 @@ class _Run:
         )
         # Between Tune's steps only: raised within one, a request to end got lost in Tune, and came
         # again when the results were written.
-        over = threading.Event()
         with Interrupt() as interrupt, _quiet():
             parameters = tune.with_parameters(trainable, job=self.job, place=_here())
             tuner = tune.Tuner(
@@ -124,14 +124,14 @@ class _Run:
                 run_config=tune.RunConfig(
                     name=time.strftime("%Y%m%d-%H%M%S"),
                     storage_path=str(self.job.directory / STATE),
-                    callbacks=[_callback(self._settle, interrupt, over), _silent()],
+                    callbacks=[_callback(self._settle, interrupt, self.over), _silent()],
                     failure_config=tune.FailureConfig(max_failures=self.options.max_retries),
                     verbose=0,
                 ),
             )
             try:
-                _fitted(tuner, over)
-            except Exception:
+                _fitted(tuner, self.over)
+            except (Exception, SystemExit):
                 if self.failed is not None:  # in Tune's words it is a traceback
                     raise self.failed from None
                 raise
@@ -173,10 +173,14 @@ class _Run:
     # -------------------------------------------------------------- what became of a trial
 
     def _settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+        """An error ends the search: Tune takes it for the trial's, and would start that again."""
+        if self.failed is not None:
+            raise self.failed
         try:
             self.settle(config, failed)
         except Exception as error:
             self.failed = error
+            self.over.set()
             raise
 
     def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
@@ -264,7 +268,7 @@ def _silent() -> Any:
 
 
 def _why(trial: Any) -> str:
-    """The last line of what Tune knows of a failure."""
+    """The first line of what Tune knows of a failure."""
     error = None
     with suppress(Exception):  # Tune wrote it to a disk that may be full
         error = trial.get_pickled_error()

@@ -9,9 +9,10 @@ FREE_SECONDS = 2.0
 
 
 def free_places_of_the_dead() -> None:
-    """Give back what the workers of trials that were stopped, or died, had reserved. Ray keeps it
-    until the job ends, and Ray Train's own cleaner asks a dashboard, which a cluster that was
-    started here has not: the next trial would wait for ever."""
+    """Give back what the workers of trials that were stopped, or died, had reserved, and what jobs
+    that ended have left. Ray keeps it until the job ends, or for good, and Ray Train's own cleaner
+    asks a dashboard, which a cluster that was started here has not: the next trial would wait for
+    ever."""
     import ray
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
@@ -21,8 +22,12 @@ def free_places_of_the_dead() -> None:
         from ray.core.generated import gcs_pb2
 
         accessor = state._connect_and_get_accessor()
-        groups, jobs = accessor.get_placement_group_table(), accessor.get_job_table()
-    except (ImportError, AttributeError):  # a later Ray
+        groups = accessor.get_placement_group_table()
+        # Else every living driver would be asked what it runs.
+        jobs = accessor.get_job_table(
+            skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+        )
+    except (ImportError, AttributeError, TypeError):  # a later Ray
         return
     table: Any = gcs_pb2  # whose classes are made as it is imported
     job = ray.get_runtime_context().get_job_id()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ NOBODY: Any = None
 """In the place of Tune's controller, which these schedulers do not ask."""
 
 
-def scheduler_of(stated: Any, ended: Told) -> Any:
+def scheduler_of(stated: Any, ended: Callable[[], Told]) -> Any:
     """The scheduler of an executor's options.
 
     Args:
         stated: The option `scheduler`.
-        ended: Of the trials that ended before this call of Tune, which knows nothing of them:
+        ended: Gives the trials that ended before this call of Tune, which knows nothing of them:
             the others are held against them all the same.
     """
     from ray.tune.schedulers import FIFOScheduler
@@ -34,7 +34,7 @@ def scheduler_of(stated: Any, ended: Told) -> Any:
     given = stated.model_dump(exclude={"type"})
     if stated.type == "fifo":
         return FIFOScheduler()
-    return (_median if stated.type.startswith("median") else _halving)(given, ended)
+    return (_median if stated.type.startswith("median") else _halving)(given, ended())
 
 
 def told_of(folder: Path, objective: Objective) -> Iterator[JSON]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from distcore_core.contracts import Axis, SearchJob
 from distcore_core.errors import UserError
+from distcore_ray.tune_scheduler import told_of
 from distcore_search.records import ENDED, read_record
 from distcore_search.variants import draw, value_at
 
@@ -86,9 +87,13 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
         ) -> None:
-            record = read_record(job.work.folder(given[trial_id]))
-            if record.get("state") in ENDED:  # Tune knows its last round alone
+            folder = job.work.folder(given[trial_id])
+            record = read_record(folder)  # Tune knows its last round alone
+            if record.get("state") in ENDED:
                 result, error = {"score": record["score"]}, record["state"] == "failed"
+            elif not error:  # its scheduler stopped it
+                told = [each["score"] for each in told_of(folder, job.work.objective)]
+                result = {"score": job.work.objective.best_of(told)[0]}
             super().on_trial_complete(trial_id, result, error)
 
     search = Named(
