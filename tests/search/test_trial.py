@@ -1,5 +1,6 @@
 """What a trial is trained for, and which of its rounds it is judged by."""
 
+import errno
 import math
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from distcore.search.trial import (
     step_to_go_on_from,
     trial_values,
 )
-from distcore_core.errors import TrainingError
+from distcore_core.errors import CheckpointError, TrainingError
 from distcore_search.objective import Objective
 from distcore_search.rounds import add_round
 from distcore_torch.training import checkpoint
@@ -98,6 +99,20 @@ def test_a_trial_none_of_whose_checkpoints_is_whole_begins_anew(tmp_path, caplog
     assert step_to_go_on_from(kept.parent) == 0
     assert not kept.exists()
     assert "Trial 0001 begins anew" in caplog.text
+
+
+def test_checkpoints_that_the_system_could_not_read_stay(tmp_path, monkeypatch):
+    """They may be whole."""
+    kept = tmp_path / "0001" / "checkpoints"
+    checkpoint.save(kept, 7, {}, {"step": 7})
+
+    def broken(path):
+        raise CheckpointError(f"{path} cannot be read.") from OSError(errno.EIO, "no answer")
+
+    monkeypatch.setattr(checkpoint, "load", broken)
+    with pytest.raises(CheckpointError, match="None of the 1 checkpoint"):
+        step_to_go_on_from(kept.parent)
+    assert len(list(kept.iterdir())) == 1
 
 
 @pytest.mark.parametrize(("last", "ending"), [(7, {"steps": 7, "until": 7}), (14, {"until": 14})])

@@ -23,7 +23,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, StoreError
 from distcore_core.io.atomic import DirectoryBuilder, remove_directory, write_new_file
 from distcore_core.io.digest import digest_file
-from distcore_data.os_errors import explained
+from distcore_data.os_errors import explained, system_cause
 from distcore_data.seals import parse_json, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST
 from distcore_data.temporaries import sweep
@@ -134,7 +134,8 @@ def load_newest(
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
     flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none,
-    none is whole, or a newer one is not this user's to read.
+    none is whole (from what the system said, if it could not read one), or a newer one is not this
+    user's to read.
     """
     found = list_checkpoints(directory)
     if not found:
@@ -142,6 +143,7 @@ def load_newest(
             f"There is no checkpoint in {directory}. Give the folder of a run that saved one, or "
             "start a new run."
         )
+    refused: OSError | None = None
     for path in found:
         try:
             found_here = load(path)
@@ -151,12 +153,13 @@ def load_newest(
             if isinstance(error.__cause__, PermissionError):  # training on would remove it
                 raise
             log.warning("%s", error)
+            refused = system_cause(error) or refused
         else:
             return found_here
     raise CheckpointError(
         f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is "
         "whole; each is named in a warning above. Restore one from a backup, or start a new run."
-    )
+    ) from refused
 
 
 def copy_to(mirror: ResultsStore, path: Path) -> None:
