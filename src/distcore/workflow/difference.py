@@ -130,7 +130,7 @@ def in_lines(causes: Sequence[Cause]) -> Iterator[str]:
         if each.kind != "config" or options <= MOST_OPTIONS:
             yield f"  {each}"
         elif options == MOST_OPTIONS + 1:
-            yield f"  and {more:,} more options of the config, which --json names"
+            yield f"  and {more:,} more of the options of the config, which --json names"
 
 
 @told

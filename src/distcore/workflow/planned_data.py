@@ -104,8 +104,6 @@ def look(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
     try:
         sample = sample_of(session.features, looked, rows, whole=whole)
     except DataError as error:
-        if type(error) is not DataError:
-            raise
         raise DataError(f"{', '.join(data.names().values())}: {error}") from error
     state, found = _cached(session, where)
     splits = found.rows if found is not None else _expected(session, sizes)

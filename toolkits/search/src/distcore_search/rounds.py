@@ -116,7 +116,7 @@ class Follower:
 def rounds_of(path: Path) -> list[Round]:
     """All rounds of a file that nobody writes any more; a last line that was cut short is told
     too."""
-    rounds = list(Follower(path).new())
+    rounds = list(Follower(path).new())  # which refuses a pipe, at which _ends_torn would wait
     if _ends_torn(path):
         log.warning(
             "%s ends with a line that was cut short by a kill. This round is passed over.", path
