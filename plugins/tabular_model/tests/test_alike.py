@@ -1,6 +1,7 @@
 """Encoders of one shape as one: no bit is another, and whoever looks at one of them sees it."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -116,6 +117,20 @@ def together():
 class Functions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
+
+
+def test_exact_trainings_in_other_threads_are_theirs(together):
+    """Of two that overlapped, the later one left all layers of the process to other products."""
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        blocks = [(pool, products.by_weight_alone()) for pool in (one, other)]
+        for pool, block in blocks:
+            pool.submit(block.__enter__).result()
+        assert together.can(128)
+        assert not one.submit(together.can, 128).result()
+        for pool, block in blocks:
+            pool.submit(block.__exit__, None, None, None).result()
+        assert all(each.submit(together.can, 128).result() for each in (one, other))
+    assert together.can(128)
 
 
 class Operators(TorchDispatchMode):

@@ -21,7 +21,7 @@ kernel = pytest.mark.skipif(not products.has_kernel(), reason="built without, or
 def by_weight_alone(monkeypatch):
     """So that few rows do, and on Intel's processors, where MKL is the faster one, layers at all."""
     monkeypatch.setattr(products, "_there", products.has_vectors)
-    monkeypatch.setattr(products, "_by_weight_alone", True)
+    monkeypatch.setattr(products._mode, "by_weight_alone", True)
 
 
 def numbers(*shape, seed=0):
@@ -226,7 +226,7 @@ def test_a_layer_learns_by_onednn_if_there_is_work_enough_for_each_thread(
 ):
     seen, forward = [], products.forward
     monkeypatch.setattr(products, "forward", lambda *given: seen.append(1) or forward(*given))
-    monkeypatch.setattr(products, "_by_weight_alone", False)
+    monkeypatch.setattr(products._mode, "by_weight_alone", False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     products.linear(numbers(rows, width), numbers(width, width))
     assert bool(seen) is goes

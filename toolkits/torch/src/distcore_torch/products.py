@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -57,7 +58,14 @@ more than it gains. Predictions do not ask: their bits depend on no number of th
 FEWEST_ROWS = 16
 """With fewer rows torch's own product needs no second thread, for which oneDNN would wait."""
 
-_by_weight_alone = False
+
+class _Mode(threading.local):
+    """Of each thread: a training in another one has nothing to do with it."""
+
+    by_weight_alone = False
+
+
+_mode = _Mode()
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -68,7 +76,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     if has_torch_function((x, weight)):
         return handle_torch_function(linear, (x, weight), x, weight, bias)
     plain = x.dim() == 2 and x.dtype == torch.float32
-    if not (plain and (_by_weight_alone or _is_worth(len(x), weight)) and by_onednn(weight)):
+    if not (plain and (_mode.by_weight_alone or _is_worth(len(x), weight)) and by_onednn(weight)):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias)
@@ -84,12 +92,11 @@ def _is_worth(rows: int, weight: torch.Tensor) -> bool:
 def by_weight_alone() -> Iterator[None]:
     """Within it a layer goes by oneDNN however few rows there are: those of a part of exact
     training, whose bits are the same beside the rows of other parts."""
-    global _by_weight_alone
-    before, _by_weight_alone = _by_weight_alone, True
+    before, _mode.by_weight_alone = _mode.by_weight_alone, True
     try:
         yield
     finally:
-        _by_weight_alone = before
+        _mode.by_weight_alone = before
 
 
 def by_onednn(weight: torch.Tensor) -> bool:
@@ -115,7 +122,7 @@ def are_plain(weights: Sequence[torch.Tensor]) -> bool:
         and first.dtype == torch.float32
         and not torch.compiler.is_compiling()
         and not has_torch_function(weights)
-        and not _by_weight_alone
+        and not _mode.by_weight_alone
         and not torch.is_autocast_enabled("cpu")
         and not by_onednn(first)
     )
