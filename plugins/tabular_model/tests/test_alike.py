@@ -120,7 +120,7 @@ class Functions(TorchFunctionMode):
 
 
 def test_exact_trainings_in_other_threads_are_theirs(together):
-    """Of two that overlapped, the later one left all layers of the process to other products."""
+    """Of two ranks that overlapped, one left all layers of the process to other products."""
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         blocks = [(pool, products.by_weight_alone()) for pool in (one, other)]
         for pool, block in blocks:

@@ -60,7 +60,7 @@ FEWEST_ROWS = 16
 
 
 class _Mode(threading.local):
-    """Of each thread: a training in another one has nothing to do with it."""
+    """Of each thread: one that predicts has nothing to do with another one's exact training."""
 
     by_weight_alone = False
 
@@ -92,8 +92,9 @@ def _is_worth(rows: int, weight: torch.Tensor) -> bool:
 def by_weight_alone() -> Iterator[None]:
     """Within it a layer goes by oneDNN however few rows there are: those of a part of exact
     training, whose bits are the same beside the rows of other parts."""
-    before, _mode.by_weight_alone = _mode.by_weight_alone, True
+    before = _mode.by_weight_alone
     try:
+        _mode.by_weight_alone = True
         yield
     finally:
         _mode.by_weight_alone = before
