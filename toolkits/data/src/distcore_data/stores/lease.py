@@ -40,6 +40,13 @@ def held_by(content: bytes) -> str:
         return ""
 
 
+def is_lost(store: Store, name: str, mine: str) -> bool:
+    """Whether another one holds a lease, who took the one with the `Lease.id` for dead. One that
+    is gone is nobody's."""
+    found = read_if_there(store, name) or b""
+    return found != b"" and held_by(found) != mine
+
+
 def alive(store: Store, names: Iterable[str]) -> set[str]:
     """Which of these leases change within two beats: somebody lives who holds them.
 
@@ -180,9 +187,7 @@ class Lease:
         return False
 
     def _is_lost(self) -> bool:
-        """Whether another one holds it, who took us for dead."""
-        found = self._found()
-        return found != b"" and held_by(found) != self.id
+        return is_lost(self.store, self.name, self.id)
 
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so

@@ -36,8 +36,7 @@ from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_data.os_errors import FULL, REFUSED, explained
 from distcore_data.stores import NAME, Credentials, Store, open_store
 from distcore_data.stores.addresses import without_password
-from distcore_data.stores.lease import held_by
-from distcore_data.stores.store import read_if_there
+from distcore_data.stores.lease import is_lost
 from distcore_data.temporaries import temporary_folder
 
 STARTED = "started.json"
@@ -263,10 +262,7 @@ class Mirror:
         self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
 
     def _require_held(self) -> None:
-        if not self.holder:
-            return
-        found = read_if_there(self.store, RUNNING) or b""
-        if found and held_by(found) != self.holder:
+        if self.holder and is_lost(self.store, RUNNING, self.holder):
             raise StoreError(
                 f"Another process has gone on with the run in {self.url}: this one was paused, or "
                 "its bucket did not answer, for so long that it was taken for dead. It saves "
