@@ -46,7 +46,7 @@ from distcore_search.records import (
     read_record,
     write_record,
 )
-from distcore_search.rounds import rounds_of, seconds_of
+from distcore_search.rounds import Follower, rounds_of, seconds_of
 
 log = logging.getLogger("distcore")
 
@@ -79,9 +79,10 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
             return
         record = begin_record(work, name, raw)
         parameters = record["parameters"]
-        before = max(record.get("seconds", 0.0), seconds_of(folder / ROUNDS))
+        before = max(record.get("seconds", 0.0), seconds_of(Follower(folder / ROUNDS).new()))
         started = time.monotonic()
         try:
+            step_to_go_on_from(folder)
             found = fit_trial(work, name, parameters)
             record |= {"state": "finished", **found}
         except Exception as error:  # noqa: BLE001 - any failure is this trial's alone
@@ -116,7 +117,6 @@ def fit_trial(
     from distcore.workflow.run import fit
 
     folder = work.folder(name)
-    step_to_go_on_from(folder)
     config = trial_values(work, parameters)
     if steps is not None:
         config.setdefault("trainer", {})["train_steps"] = steps

@@ -233,7 +233,7 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     names = tuple(run.name for run in runs)
     yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)], widest=None)
     found = differences(runs)
-    yield (_table("CONFIG", names, _first(found)) if found else "The configs are the same.")
+    yield _table("CONFIG", names, _first(found)) if found else "The configs are the same."
     if scored := metrics(runs):
         yield "\n\n".join([*in_doubt(runs, found), _table("METRIC", names, scored)])
     for what, series in curves(runs):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from distcore_core.io.atomic import write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import read_sealed, sealed
 from distcore_search.objective import Objective
-from distcore_search.rounds import rounds_of, seconds_of
+from distcore_search.rounds import Round, rounds_of, seconds_of
 from distcore_search.space import parse_spaces, values_of
 from distcore_search.vouched import read_vouched
 
@@ -117,10 +117,11 @@ def end_record(
     record = read_record(folder)
     if record.get("state") in ENDED:
         return record
-    told = _told_by_rounds(folder, state, objective)
+    rounds = rounds_of(folder / ROUNDS)
+    told = _told_by_rounds(rounds, state, objective)
     record |= {"state": state, **told, "error": error}
     seconds += record.get("seconds", 0.0)
-    record["seconds"] = round(max(seconds, seconds_of(folder / ROUNDS)), 3)
+    record["seconds"] = round(max(seconds, seconds_of(rounds)), 3)
     write_record(folder, record)
     return record
 
@@ -131,14 +132,13 @@ def recount(folder: Path, objective: Objective) -> JSON:
     record = read_record(folder)
     if record.get("state") != "stopped":
         return record
-    counted = {**record, **_told_by_rounds(folder, "stopped", objective)}
+    counted = {**record, **_told_by_rounds(rounds_of(folder / ROUNDS), "stopped", objective)}
     if counted != record:
         write_record(folder, counted)
     return counted
 
 
-def _told_by_rounds(folder: Path, state: str, objective: Objective) -> JSON:
-    rounds = rounds_of(folder / ROUNDS)
+def _told_by_rounds(rounds: Sequence[Round], state: str, objective: Objective) -> JSON:
     score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
     best = rounds[place].metrics if place is not None else {}
     return {

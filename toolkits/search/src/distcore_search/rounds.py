@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Rounds:
 
     def __init__(self, options: RoundsOptions) -> None:
         self.path, self.until = Path(options.path), options.until
-        self.started = time.monotonic() - seconds_of(self.path)
+        self.started = time.monotonic() - seconds_of(Follower(self.path).new())
 
     @hookimpl
     def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> str | None:
@@ -124,9 +124,9 @@ def rounds_of(path: Path) -> list[Round]:
     return rounds
 
 
-def seconds_of(path: Path) -> float:
-    """How long a trial had been trained for by the last round of its file; 0.0 without one."""
-    return max((each.seconds for each in Follower(path).new()), default=0.0)
+def seconds_of(rounds: Iterable[Round]) -> float:
+    """How long a trial had been trained for by its last round; 0.0 without one."""
+    return max((each.seconds for each in rounds), default=0.0)
 
 
 def _ends_torn(path: Path) -> bool:
