@@ -22,7 +22,8 @@ from distcore_tabular.number import NumberFeature, edges
 from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
 from distcore_testing.features import FeatureSuite
 
-numbers = st.floats(-1e12, 1e12, allow_subnormal=True)
+numbers = st.floats(-1e12, 1e12).filter(lambda x: x == 0.0 or abs(x) > 1e-150)
+"""Of columns of smaller ones no double holds the standard deviation."""
 columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(
     lambda each: any(x is not None for x in each)
 )
@@ -340,6 +341,17 @@ def test_a_standard_deviation_that_no_double_holds(options: dict[str, str]) -> N
     with pytest.raises(DataError, match=said):
         fitted(feature(**options), [0.5, 0.7, 1e200])
     assert fitted(feature(normalization="minmax"), [0.5, 0.7, 1e200])["std"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "made", [feature(normalization="zscore"), feature("output", normalization="minmax")]
+)
+def test_a_standard_deviation_below_what_a_double_holds(made: NumberFeature) -> None:
+    """It was 0, as if all values were one, and each was encoded as that."""
+    with pytest.raises(DataError, match=r"which lie from 1e-200 to 3e-200\. Scale the column"):
+        fitted(made, [1e-200, 3e-200, 2e-200])
+    assert fitted(feature(normalization="minmax"), [1e-200, 3e-200])["std"] == 0.0
+    assert fitted(made, [1e-200, 1e-200])["std"] == 0.0
 
 
 def test_a_column_without_values_is_refused() -> None:

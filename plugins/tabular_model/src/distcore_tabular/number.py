@@ -71,12 +71,15 @@ class NumberFeature(TabularFeature):
         fill = fill_of(self.missing, options.fill_value, state)
         filled = state if fill is None else state.filled(fill)
         mean, std = filled.moments.mean(), filled.moments.std(ddof=1)
-        asked = options.normalization == "zscore" or options.outlier_strategy is not None
-        if asked and math.isinf(std):
+        target = self.role == "output"
+        zscore = options.normalization == "zscore"
+        if (zscore or target or options.outlier_strategy is not None) and (
+            math.isinf(std) or (std == 0.0 and filled.low < filled.high)
+        ):
             raise DataError(
                 f"Column {self.name!r}: no double holds the standard deviation of its values, "
-                f"which lie from {filled.low!r} to {filled.high!r}. Correct those that are no "
-                "numbers of this column, or leave them empty."
+                f"which lie from {filled.low!r} to {filled.high!r}. Scale the column, or "
+                "correct those that are no numbers of it, or leave them empty."
             )
         metadata: JSON = {
             "normalization": options.normalization,
@@ -90,7 +93,6 @@ class NumberFeature(TabularFeature):
             # any neighbour.
             "fill": mean if fill is None else fill,
         }
-        target = self.role == "output"
         metadata |= scaling(options.normalization, metadata, filled, self.name, target=target)
         if target:
             metadata["standard"] = standard(metadata, filled)
