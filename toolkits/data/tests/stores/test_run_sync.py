@@ -92,6 +92,32 @@ def test_a_folder_comes_whole_in_place_of_another_one_and_once(mirror, tmp_path,
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_folder_that_changes_while_it_is_copied_is_told(mirror, tmp_path, monkeypatch):
+    """Its files were of two models: the reader said damaged, and to take it from a backup."""
+    one = folder_of(tmp_path / "one", a="1", b="1", manifest_json="m1")
+    two = folder_of(tmp_path / "two", a="2", b="2", manifest_json="m2")
+    here = folder_of(tmp_path / "here", manifest_json="m0")
+    opened = mirror.store.open
+    for change in (
+        lambda: mirror.put_folder("model", two, M),
+        lambda: mirror.store.write("model/a", b"22"),
+        lambda: mirror.remove_folder("model", M),
+    ):
+        mirror.put_folder("model", one, M)
+        todo = [change]
+
+        def changing(name, size, seen=None, todo=todo):
+            file = opened(name, size, seen)
+            if todo:
+                todo.pop()()
+            return file
+
+        monkeypatch.setattr(mirror.store, "open", changing)
+        with pytest.raises(StoreError, match="run/model was replaced or removed while it was cop"):
+            mirror.get_folder("model", here, M)
+        assert [each.name for each in here.iterdir()] == [M]
+
+
 def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path):
     run = folder_of(tmp_path / "run", a_json="1", _hidden="1")
     for name in ("checkpoints/step-1/state.json", "model/model.json", "logs/b.txt", "logs/.c"):

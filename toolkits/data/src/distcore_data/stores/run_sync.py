@@ -34,7 +34,7 @@ from distcore_core.errors import StoreError, TrainingError, UserError
 from distcore_core.io.atomic import DirectoryBuilder
 from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_data.os_errors import FULL, REFUSED, explained
-from distcore_data.stores import NAME, Credentials, Store, open_store
+from distcore_data.stores import NAME, Credentials, Stat, Store, open_store
 from distcore_data.stores.addresses import without_password
 from distcore_data.stores.lease import is_lost
 from distcore_data.temporaries import temporary_folder
@@ -182,23 +182,35 @@ class Mirror:
         the same already.
 
         name: "" for the mirror itself. What came is for the reader to check. Raises
-        FileNotFoundError if there is none, TrainingError if this machine has no room for it."""
+        FileNotFoundError if there is none, StoreError if it was replaced meanwhile, TrainingError
+        if this machine has no room for it."""
         prefix = f"{name}/" if name else ""
         wanted = self.store.read(prefix + last)
         if (folder / last).is_file() and (folder / last).read_bytes() == wanted:
             return
-        found = {
-            each: stat.bytes
-            for each, stat in self.store.list(prefix).items()
-            if "/" not in each[len(prefix) :]
-        }
+        found = self._files_in(prefix)
         with (
             self._room_for(name, folder.parent),
             DirectoryBuilder(folder) as building,
         ):
-            for each in sorted(found.keys() - {prefix + last}):
-                self._get(each, found[each], building / each[len(prefix) :])
+            try:
+                for each in sorted(found.keys() - {prefix + last}):
+                    self._get(each, found[each].bytes, building / each[len(prefix) :])
+                same = self.store.read(prefix + last) == wanted and self._files_in(prefix) == found
+            except FileNotFoundError:
+                same = False
+            if not same:
+                raise StoreError(
+                    f"{self.where(name).rstrip('/')} was replaced or removed while it was copied "
+                    "from there. Nothing of it is kept. Run the same command again once nobody "
+                    "writes there."
+                )
             (building / last).write_bytes(wanted)
+
+    def _files_in(self, prefix: str) -> dict[str, Stat]:
+        """What lies in a folder itself, not in folders of it."""
+        found = self.store.list(prefix)
+        return {name: stat for name, stat in found.items() if "/" not in name[len(prefix) :]}
 
     def folders(self, name: str, last: str = "") -> list[str]:
         """Names of the folders in a folder, in order; with `last`, of those that have that file."""
