@@ -20,7 +20,7 @@ from distcore_testing import data
 EXTENSION = '''
 """An extension that writes down everything it hears."""
 
-import json, os
+import asyncio, json, os
 from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
@@ -69,6 +69,8 @@ class Clumsy:
     def run_started(self): raise OSError("disk full")
     @hookimpl
     def epoch_finished(self, epoch): raise KeyError("loss") if epoch == 1 else SystemExit("log in")
+    @hookimpl
+    def checkpoint_saved(self): raise asyncio.CancelledError("no answer")
     @hookimpl
     def run_finished(self): raise RuntimeError("no connection")
 
@@ -359,6 +361,7 @@ def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary,
     assert (
         "'clumsy' failed at epoch_finished and was passed over: SystemExit: log in" in caplog.text
     )
+    assert "'clumsy' failed at checkpoint_saved and was passed over: CancelledError" in caplog.text
     assert "'clumsy' failed at run_finished" in caplog.text
     assert [each["event"] for each in diary()].count("epoch_finished") == 2
 

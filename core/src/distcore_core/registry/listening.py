@@ -88,7 +88,9 @@ def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         who, event = name.rpartition(" ")[0], method.__name__
         try:
             answer = method(*values)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it does, the run goes on
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it does, the run goes on
             told = f"{type(error).__name__}: {error}"
             log.warning("Extension %r failed at %s and was passed over: %s", who, event, told)
             return None
