@@ -36,8 +36,8 @@ class Diary:
             file.write(json.dumps({"event": event, "pid": os.getpid(), "seen": self.seen, **told}, default=str) + "\\n")
 
     @hookimpl
-    def run_started(self, command, config, directory):
-        self.write("run_started", command=command, config=config, directory=directory)
+    def run_started(self, command, config, directory, address):
+        self.write("run_started", command=command, config=config, directory=directory, address=address)
 
     @hookimpl
     def cache_written(self, key, directory, rows, seconds):
@@ -165,6 +165,7 @@ def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary
         by["run_started"]["directory"] == by["run_finished"]["directory"] == str(outcome.directory)
     )
     assert by["run_started"]["config"]["random_seed"] == 42
+    assert by["run_started"]["address"] is None
     assert by["run_finished"]["error"] is None
     rows = by["cache_written"]["rows"]
     assert sum(rows.values()) == 600
@@ -324,6 +325,24 @@ def test_a_model_opens_where_its_extension_is_not_installed(
     assert "Nothing is told to extension 'diary'" in caplog.text
     assert "not installed" in caplog.text
     assert diary() == []
+
+
+def test_a_run_whose_results_go_to_a_bucket_tells_the_address(tmp_path, diary):
+    outcome = distcore.train(
+        config(tmp_path, "diary"),
+        data.table(),
+        output_directory=f"memory://{tmp_path.name}/results",
+    )
+    (started,) = [each for each in diary() if each["event"] == "run_started"]
+    assert started["address"] == outcome.directory
+    distcore.predict(
+        outcome.model,
+        data.table(),
+        output_directory=f"memory://{tmp_path.name}/out",
+        trust=True,
+    )
+    started = [each for each in diary() if each["event"] == "run_started"][-1]
+    assert started["address"] == f"memory://{tmp_path.name}/out"
 
 
 def test_a_run_that_is_refused_tells_its_error(tmp_path, diary):

@@ -12,17 +12,19 @@ if TYPE_CHECKING:
 
 
 @hookspec
-def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
+def run_started(
+    command: str, config: Mapping[str, Any], directory: Path | None, address: str | None
+) -> None:
     """A command begins: its data are read and checked, its folder is made. Called in the process
     that the user started.
 
     Args:
         config: As resolved, without credentials.
         directory: The experiment's folder; None if the command has none.
+        address: Of the bucket that the folder is copied to; None if it stays on this machine.
 
     For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is
-    what the model knows of its own, and directory is where results will lie, which need not
-    exist."""
+    what the model knows of its own; directory is where results will lie, and need not exist."""
 
 
 @hookspec

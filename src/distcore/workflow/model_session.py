@@ -56,7 +56,10 @@ class ModelSession:
         """Tell who listens that the work begins."""
         config = told_config(self.artifact.manifest)
         self.plugins.manager.hook.run_started(
-            command=self.command, config=config, directory=self.directory
+            command=self.command,
+            config=config,
+            directory=self.directory,
+            address=self.mirror.url if self.mirror is not None else None,
         )
 
     @property

@@ -75,7 +75,10 @@ class Session:
     def started(self) -> None:
         """Tell who listens that the work begins."""
         self.plugins.manager.hook.run_started(
-            command=self.command, config=self.config.as_json(), directory=self.directory
+            command=self.command,
+            config=self.config.as_json(),
+            directory=self.directory,
+            address=self.mirror.url if self.mirror is not None else None,
         )
 
     def results_written(self) -> None:

@@ -269,10 +269,11 @@ def _events(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     found = {"loss": 0.5, "roc_auc": None}
     for directory in (None, folder):
         for command in ("preprocess", "train", "experiment", "predict", "evaluate", "hyperopt"):
-            yield "run_started", {"command": command, "config": config, "directory": directory}
-        told: tuple[dict[str, Any], ...]
-        told = ({"training": {}, "validation": {}}, {"validation": {"y": found}})
-        for metrics in told:
+            told = {"command": command, "config": config, "directory": directory}
+            yield "run_started", {**told, "address": directory and "s3://bucket/results/run"}
+        rounds: tuple[dict[str, Any], ...]
+        rounds = ({"training": {}, "validation": {}}, {"validation": {"y": found}})
+        for metrics in rounds:
             yield (
                 "epoch_finished",
                 {"epoch": 1, "step": 10, "metrics": metrics, "directory": directory},
