@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from faulty_builds import Build, ended, forked, listing, shard, until
 
-from distcore_core.errors import UserError
+from distcore_core.errors import StoreError, UserError
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
@@ -246,6 +246,29 @@ def test_a_reader_that_came_first_gets_its_bucket_back(monkeypatch):
     assert decided(prune(place, ALL)) == {"a": "kept"}
     build.assert_whole(cache)
     came[0].close()
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+
+
+def test_a_bucket_that_fails_while_a_cache_is_removed_keeps_it(monkeypatch):
+    """Its manifest was gone by then: a run that used it ended, and its files were nobody's."""
+    place = "memory://fails-meanwhile/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build)
+    manifest, real = f"{KEYS[0]}/manifest.json", {"list": Bucket.list, "write": Bucket.write}
+
+    def failing(name):
+        def call(self, *what):
+            if what[:1] != (manifest,) and manifest not in real["list"](self):
+                raise StoreError("busy")
+            return real[name](self, *what)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in real:
+            patch.setattr(Bucket, name, failing(name))
+        with pytest.raises(StoreError, match="busy"):
+            prune(place, ALL)
+    build.assert_whole(cache)
     assert decided(prune(place, ALL)) == {"a": "removed"}
 
 

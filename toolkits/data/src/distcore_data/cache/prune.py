@@ -171,11 +171,14 @@ def _removed_there(store: Store, entry: Entry) -> str:
         content = store.read(manifest)
     except FileNotFoundError:
         return "it is gone already"
+    now, users = clock(store), ["unknown"]
     store.delete([manifest])
-    found, now = store.list(f"{entry.key}/"), clock(store)
-    users = users_there(store, found, entry.key, now)
+    try:
+        users = users_there(store, store.list(f"{entry.key}/"), entry.key, now)
+    finally:  # also if the look fails: nobody could name what is left
+        if users:
+            store.create(manifest, content)
     if users:
-        store.create(manifest, content)
         return _used_by(users)
     store.delete([name for name in entry.paths if name != manifest])
     return ""
