@@ -272,6 +272,24 @@ def test_a_bucket_that_fails_while_a_cache_is_removed_keeps_it(monkeypatch):
     assert decided(prune(place, ALL)) == {"a": "removed"}
 
 
+def test_this_machines_clock_does_not_judge_who_uses_a_bucket(monkeypatch):
+    """By a clock that was ahead nobody did: the manifest went, and was put back a moment later."""
+    place = "memory://ahead/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build)
+    use, now, deleted, real = begin_use(cache), time.time(), [], Bucket.delete
+
+    def delete(self, names):
+        deleted.extend(names := list(names))
+        real(self, names)
+
+    monkeypatch.setattr(Bucket, "delete", delete)
+    monkeypatch.setattr(time, "time", lambda: now + 365 * DAY)
+    for rules in (ALL, Rules(older_than=DAY), Rules(keep=0)):
+        assert decided(prune(place, rules)) == {"a": "kept"}
+    assert all(name.startswith("clock-") for name in deleted)
+    use.close()
+
+
 def test_a_use_in_a_bucket_beats_and_expires(monkeypatch):
     place = "memory://expires/caches"
     cache = ensure_cache(place, KEYS[0], build.format, build)
@@ -362,7 +380,7 @@ def test_what_changed_since_it_was_listed_stays(tmp_path, monkeypatch):
     left.mkdir()
     with monkeypatch.context() as patch:
         found = list_caches(tmp_path)
-        patch.setattr(pruning, "list_caches", lambda *_: found)
+        patch.setattr(pruning, "listed", lambda *_: found)
         with locked(tmp_path / f"{KEYS[0]}.lock"):
             assert decided(prune(tmp_path, Rules())) == {"a": "kept"}
     assert left.exists()
@@ -374,7 +392,7 @@ def test_what_changed_since_it_was_listed_stays(tmp_path, monkeypatch):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
     found = list_caches(place)
     store.write(f"{KEYS[0]}/{TAIL}/train/00001.parquet", b"12345")
-    monkeypatch.setattr(pruning, "list_caches", lambda *_: found)
+    monkeypatch.setattr(pruning, "listed", lambda *_: found)
     assert decided(prune(place, Rules())) == {"a": "kept"}
     assert len(store.list(f"{KEYS[0]}/")) == 2
 

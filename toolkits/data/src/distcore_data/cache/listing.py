@@ -69,11 +69,13 @@ def list_caches(
 
     Raises UserError for an address of no store or a folder that cannot be looked at, StoreError
     for such a bucket."""
-    store = open_store(place, credentials)
+    return listed(open_store(place, credentials), time.time())
+
+
+def listed(store: Store, now: float) -> list[Entry]:
+    """`list_caches` of a store. now: by the clock of a bucket."""
     try:
-        found = (
-            _in_folder(store) if isinstance(store, LocalStore) else _in_bucket(store, time.time())
-        )
+        found = _in_folder(store) if isinstance(store, LocalStore) else _in_bucket(store, now)
     except OSError as error:
         raise UserError(
             f"The caches in {store.url} cannot be looked at: {error}. Name another place with "

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore_core.io.atomic import remove_directory
-from distcore_data.cache.listing import CACHES, Entry, bucket_entries, folder_entry, list_caches
+from distcore_data.cache.listing import CACHES, Entry, bucket_entries, folder_entry, listed
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.cache.remote import DEAD_AFTER
 from distcore_data.cache.use import BUSY, locked_manifest, users_there
@@ -60,11 +60,10 @@ def prune(
     dry_run: only tell. Raises UserError or StoreError if the place cannot be looked at or
         changed."""
     store = open_store(place, credentials)
-    entries = list_caches(place, credentials)
-    going = chosen(
-        entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store)
-    )
-    decisions = []
+    # A dry run writes nothing, so it goes by this machine's clock.
+    now = time.time() if dry_run or isinstance(store, LocalStore) else clock(store)
+    entries, decisions = listed(store, now), []
+    going = chosen(entries, rules, now)
     for at, entry in enumerate(entries):
         if at not in going:
             decisions.append(Decision(entry, "kept", _reason(entry)))
