@@ -8,6 +8,7 @@ import stat
 import threading
 import traceback
 import uuid
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -15,7 +16,7 @@ import xxhash
 
 from distcore_core.errors import StoreError, UserError
 from distcore_data.fast_digest import PassingDigest
-from distcore_data.stores import Credentials, open_store
+from distcore_data.stores import Credentials, blocks, open_store
 from distcore_data.stores import bucket as bucket_module
 from distcore_data.stores.addresses import local_folder, store_kind, without_password
 from distcore_data.stores.bucket import Bucket
@@ -352,6 +353,20 @@ def test_an_object_that_is_cut_shows_whatever_its_pieces(store, monkeypatch):
         assert len(whole(store.open("shard", 30))) == length
     store.write("shard", b"x" * 40)
     assert len(whole(store.open("shard", 30))) != 30
+
+
+def test_an_object_of_whole_pieces_comes_by_asyncios_client_too(s3, monkeypatch):
+    """The piece after the last one begins where nothing lies, which is no fault of the store's."""
+    monkeypatch.setattr(bucket_module, "PIECE", 10)
+    store = s3_store(s3[0], version_aware=True)
+    store.write("shard", b"x" * 20)
+    assert whole(store.open("shard", 20)) == b"x" * 20
+
+
+@pytest.mark.parametrize("option", blocks.NOT_SHARED)
+def test_options_that_go_with_each_request_are_left_to_asyncios_client(option):
+    files = SimpleNamespace(storage_options={option: {"SSECustomerKey": "canary"}})
+    assert blocks._blocking_client.__wrapped__(files, 1, os.getpid()) is None
 
 
 def test_retries_are_bounded_and_the_error_names_key_and_cause(s3):
