@@ -183,7 +183,7 @@ def model_told(session: Session) -> bytes | None:
 
     try:
         if session.mirror is not None:
-            return session.mirror.store.read(f"{MODEL}/{NAME}")
+            return session.mirror.read(f"{MODEL}/{NAME}")
         return read_bounded(_directory(session) / MODEL / NAME)
     except FileNotFoundError:
         return None

@@ -37,10 +37,10 @@ def copied(
         UserError: Nothing lies there.
         StoreError: The bucket cannot be read.
     """
-    store = Mirror.at(address, credentials).store
+    mirror = Mirror.at(address, credentials)
     found = {
         name: stat
-        for name, stat in store.list().items()
+        for name, stat in mirror.store.list().items()
         if NAME.fullmatch(name) and ".." not in name.split("/")
     }
     if not found:
@@ -59,10 +59,10 @@ def copied(
                 target = root / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # it was removed since it was listed
-                    target.write_bytes(store.read(name))
+                    mirror.get_file(name, target, stat.bytes)
                     os.utime(target, (stat.modified, stat.modified))
         leases = [name for name in found if PurePosixPath(name).name == RUNNING]
-        living = {root / PurePosixPath(name).parent for name in alive(store, leases)}
+        living = {root / PurePosixPath(name).parent for name in alive(mirror.store, leases)}
         yield root, living.__contains__
 
 

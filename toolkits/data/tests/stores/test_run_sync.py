@@ -84,12 +84,25 @@ def test_a_folder_comes_whole_in_place_of_another_one_and_once(mirror, tmp_path,
     mirror.get_folder("model", here, M)
     assert {each.name: each.read_text() for each in here.iterdir()} == {"a": "1", M: "m1"}
     (here / "a").write_text("kept")
-    monkeypatch.setattr(mirror.store, "open", None)
+    opened, real = [], mirror.store.open
+    monkeypatch.setattr(mirror.store, "open", lambda *what: opened.append(what[0]) or real(*what))
     mirror.get_folder("model", here, M)  # it is there already
+    assert opened == [f"model/{M}"]
     assert (here / "a").read_text() == "kept"
     with pytest.raises(FileNotFoundError):
         mirror.get_folder("other", tmp_path / "nowhere", M)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_files_may_be_larger_than_what_is_read_in_one_request(mirror, tmp_path, monkeypatch):
+    """A model.json of 64 MB of categories went into the bucket, and never out of it."""
+    monkeypatch.setattr("distcore_data.stores.bucket.SMALL", 3)
+    mirror.put_folder("model", folder_of(tmp_path / "there", a="1234", manifest_json="12345"), M)
+    mirror.get_folder("model", tmp_path / "here", M)
+    assert (tmp_path / "here" / M).read_text() == "12345"
+    assert mirror.read(f"model/{M}") == b"12345"
+    with pytest.raises(FileNotFoundError):
+        mirror.read("model/none")
 
 
 def test_a_folder_that_changes_while_it_is_copied_is_told(mirror, tmp_path, monkeypatch):

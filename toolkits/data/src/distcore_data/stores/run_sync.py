@@ -23,6 +23,7 @@ import logging
 import os
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -185,10 +186,13 @@ class Mirror:
         FileNotFoundError if there is none, StoreError if it was replaced meanwhile, TrainingError
         if this machine has no room for it."""
         prefix = f"{name}/" if name else ""
-        wanted = self.store.read(prefix + last)
+        found = self._files_in(prefix)
+        if prefix + last not in found:
+            raise FileNotFoundError(self.where(prefix + last))
+        size = found[prefix + last].bytes
+        wanted = self._bytes(prefix + last, size)
         if (folder / last).is_file() and (folder / last).read_bytes() == wanted:
             return
-        found = self._files_in(prefix)
         with (
             self._room_for(name, folder.parent),
             DirectoryBuilder(folder) as building,
@@ -196,7 +200,9 @@ class Mirror:
             try:
                 for each in sorted(found.keys() - {prefix + last}):
                     self._get(each, found[each].bytes, building / each[len(prefix) :])
-                same = self.store.read(prefix + last) == wanted and self._files_in(prefix) == found
+                same = (
+                    self._files_in(prefix) == found and self._bytes(prefix + last, size) == wanted
+                )
             except FileNotFoundError:
                 same = False
             if not same:
@@ -255,12 +261,26 @@ class Mirror:
             elif self._put.get(name) != (path.stat().st_mtime_ns, path.stat().st_size):
                 self._put_file(name, path)
 
-    def get_file(self, name: str, path: Path) -> None:
-        """Copy a file to this machine. Raises FileNotFoundError."""
+    def get_file(self, name: str, path: Path, size: int | None = None) -> None:
+        """Copy a file to this machine. size: in bytes, if it is known. Raises FileNotFoundError."""
+        self._get(name, self._size(name) if size is None else size, path)
+
+    def read(self, name: str) -> bytes:
+        """A whole file, of any size. Raises FileNotFoundError."""
+        return self._bytes(name, self._size(name))
+
+    def _bytes(self, name: str, size: int) -> bytes:
+        with (
+            self._room_for(name, Path(tempfile.gettempdir())),
+            self.store.open(name, size) as file,
+        ):
+            return file.read()
+
+    def _size(self, name: str) -> int:
         found = self.store.list(name.rpartition("/")[0]).get(name)
         if found is None:
             raise FileNotFoundError(self.store.where(name))
-        self._get(name, found.bytes, path)
+        return found.bytes
 
     def get_files(self, folder: Path, suffix: str) -> None:
         """Copy the files that lie in the mirror itself, not in folders of it, and end so."""
