@@ -576,6 +576,44 @@ def test_predictions_do_not_take_the_place_of_a_part_of_their_dataset(
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_a_folder_in_the_place_of_predictions_is_told_before_any_work(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "found.csv"
+    path.mkdir()
+    assert predict(trained, "--output_file", str(path), "--overwrite") == 2
+    assert f"{path} is a folder. Give another --output_file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dataset", ["parts", "parts/*.parquet"])
+def test_predictions_do_not_become_rows_of_their_dataset(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str
+) -> None:
+    """A folder or pattern would have them as one more file from then on."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pq.write_table(pa_csv.read_csv(trained / "penguins.csv"), folder / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    run = trained / "experiment_run"
+    with pytest.raises(UserError, match=f"would be a file of the dataset {re.escape(dataset)}, "):
+        distcore.predict(run, dataset, output_file="parts/b.parquet", view="none")
+    assert [path.name for path in folder.iterdir()] == ["a.parquet"]
+    distcore.predict(run, dataset, output_file="parts/b.csv", view="none")
+    distcore.predict(run, "parts/a*.parquet", output_file="parts/b.parquet", view="none")
+
+
+def test_a_run_leaves_no_rows_in_the_folder_that_it_reads(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa_csv.read_csv(trained / "penguins.csv"), tmp_path / "a.parquet")
+    config = results.config_to_resume(None, trained / "experiment_run")
+    monkeypatch.chdir(tmp_path)
+    place = r"results/experiment_run/predictions\.parquet would be a file of the dataset \.,"
+    with pytest.raises(UserError, match=place):
+        distcore.experiment(config, dataset=".", view="none")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
 def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> None:
     """`y` has a column for each class, `y_probabilities` one of its predictions."""
     table = pa.table({"x": range(60), "y": ["a", "predictions"] * 30, "z": ["u", "v", "w"] * 20})

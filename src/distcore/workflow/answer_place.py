@@ -102,14 +102,19 @@ def refuse_beside_another(names: Sequence[str], place: Place) -> None:
         )
 
 
-def refuse_to_overwrite(names: Sequence[str], place: Place, command: str) -> None:
+def refuse_to_overwrite(
+    names: Sequence[str], place: Place, command: str, asked_for: bool = False
+) -> None:
     """Raise UserError, before any work, if one of the files that the command would write lies there
-    already."""
+    already; where that is asked for, if a folder does."""
     for name in filter(place.has, names):
+        folder = (place.folder / name).is_dir()
+        if asked_for and not folder:
+            continue
         file = "--output_file or " if command == "predict" else ""
         raise UserError(
-            f"{place.shown(name)} exists and was left as it is. Give another "
-            f"{file}--output_directory, or --overwrite."
+            f"{place.shown(name)} {'is a folder' if folder else 'exists and was left as it is'}. "
+            f"Give another {file}--output_directory{'' if folder else ', or --overwrite'}."
         )
 
 
@@ -127,6 +132,23 @@ def refuse_to_replace(name: str, place: Place, dataset: str | Path) -> None:
     if shown == str(dataset) or any(path.samefile(each) for each in files):
         what = "the dataset itself" if len(files) < 2 else f"a file of the dataset {dataset}"
         raise UserError(f"{shown} is {what}. Give another --output_file or --output_directory.")
+    if shown == str(path):
+        refuse_among_rows(path, dataset)
+
+
+def refuse_among_rows(path: Path, dataset: object) -> None:
+    """Raise UserError, before any work, if whoever reads the dataset next, a folder or pattern of
+    Parquet files, would read predictions in that place as rows of it."""
+    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.parquet_files import would_be_read
+
+    if not isinstance(dataset, str | Path) or is_url(str(dataset)):
+        return
+    if would_be_read(path, local_path(dataset)):
+        raise UserError(
+            f"{path} would be a file of the dataset {dataset}, and the predictions be read as its "
+            "rows from then on. Give an --output_directory outside of it."
+        )
 
 
 def refuse_a_run(place: Place, command: str) -> None:

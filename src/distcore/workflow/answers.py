@@ -125,8 +125,7 @@ def _free_files(asked: AnswerRequest, place: answer_place.Place) -> _Files:
     if predictions is not None and isinstance(asked.dataset, str | Path):
         answer_place.refuse_to_replace(predictions.name, place, asked.dataset)
     answer_place.refuse_beside_another(files.names, place)
-    if not asked.overwrite:
-        answer_place.refuse_to_overwrite(files.names, place, asked.command)
+    answer_place.refuse_to_overwrite(files.names, place, asked.command, asked.overwrite)
     if evaluates:
         answer_place.tell_what_stays(files.names, place)
     return files

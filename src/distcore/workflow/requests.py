@@ -77,6 +77,16 @@ class TrainRequest:
             else None
         )
 
+    @property
+    def predictions(self) -> Path | None:
+        """Where a new run leaves those of its test split (but for a number behind the folder's
+        name); None: nowhere, or in a bucket."""
+        output = self.output
+        saved = self.command == "experiment" and "skip_save_predictions" not in self.skip
+        if not saved or self.going_on or not isinstance(output, Path):
+            return None
+        return output / f"{self.experiment_name}_{self.model_name}" / results.PREDICTIONS
+
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
         """(the config, the weights of a model given from Python): of the run to go on with if no
         config is given; with nobody who listens, and so nobody who logs, if no log is to be

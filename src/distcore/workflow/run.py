@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import folders, receipt, results
+from distcore.workflow.answer_place import refuse_among_rows
 from distcore.workflow.description import describe
 from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
@@ -47,6 +48,9 @@ def run(asked: TrainRequest) -> Outcome:
     config, weights = asked.to_run()
     start = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
+    if asked.predictions is not None:
+        for _, dataset in data.given() or [(0, data.dataset)]:
+            refuse_among_rows(asked.predictions, dataset)
     with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(asked.output))
         session = stack.enter_context(

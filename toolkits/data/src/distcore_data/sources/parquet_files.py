@@ -45,6 +45,17 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
     return found
 
 
+def would_be_read(path: Path, dataset: Path) -> bool:
+    """Whether a file of that path, once it is there, is one of the Parquet files of the folder or
+    pattern `dataset`. (Of a pattern, `**` is taken for one folder.)"""
+    if not is_parquet(path.name):
+        return False
+    if dataset.is_dir():
+        below, folder = Path(os.path.realpath(path)), os.path.realpath(dataset)
+        return below.is_relative_to(folder) and not _hidden(below.relative_to(folder).parts)
+    return Path(os.path.abspath(path)).match(os.path.abspath(dataset))
+
+
 def _hidden(parts: Sequence[str]) -> bool:
     return any(part.startswith(("_", ".")) for part in parts)
 
