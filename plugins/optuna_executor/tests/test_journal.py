@@ -5,12 +5,14 @@ import shutil
 
 import pytest
 
-from distcore_core.contracts import Axis, SearchJob
-from distcore_core.errors import UserError
+from distcore_core.contracts import BACKEND, Axis, SearchJob
+from distcore_core.errors import CheckpointError, UserError
+from distcore_core.registry.manager import Plugins
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import JOURNAL, STARTUP, Study
 from distcore_search.records import TRIALS, write_record
+from distcore_testing import ExecutorSuite
 
 COUNT = STARTUP + 2
 """Some that TPE draws from its model of those before."""
@@ -117,3 +119,26 @@ def test_a_pipe_or_a_folder_in_its_place_is_refused(tmp_path, make):
     make(tmp_path / JOURNAL)
     with pytest.raises(UserError, match=f"{JOURNAL} is damaged.*Remove it and go on"):
         Study(job(tmp_path), LocalOptions())
+
+
+@pytest.mark.parametrize("harm", ["said twice", "cut short", "gone"])
+def test_a_journal_that_others_change_meanwhile_ends_the_search_in_words(tmp_path, harm):
+    """Its records make it anew, and the search ends as if nothing had been."""
+    suite = type("Suite", (ExecutorSuite,), {"name": "local"})()
+    job, told = suite.job(tmp_path, suite.variants(3)), []
+    path = job.directory / JOURNAL
+
+    def tell(name):
+        told.append(name)
+        if len(told) == 1:
+            lines = path.read_bytes().splitlines(keepends=True)
+            path.write_bytes(b"".join([*lines, lines[-1]] if harm == "said twice" else lines[:2]))
+            if harm == "gone":
+                path.unlink()
+
+    backend = Plugins().make(BACKEND, "local", {})
+    words = f"{JOURNAL} is damaged, or was changed.* goes on with the search makes it anew"
+    with pytest.raises(CheckpointError, match=words):
+        suite.make(max_concurrent_trials=1).run(job, backend, tell)
+    suite.make(max_concurrent_trials=1).run(job, backend, told.append)
+    assert told == ["0000", "0001", "0002"]

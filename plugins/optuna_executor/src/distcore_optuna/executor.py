@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
-from distcore_core.errors import UserError
+from distcore_core.errors import CheckpointError, UserError
+from distcore_data.seals import damaged
 from distcore_optuna.process import TrialProcess, stop
 from distcore_search.records import ENDED, ROUNDS, begin_record, end_record, read_record
 from distcore_search.rounds import Follower, Round
@@ -56,12 +57,20 @@ class LocalExecutor:
         return {"at_once": at_once, "algorithm": algorithm(self.options, job), "notes": notes}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
-        """Run the trials. On a ctrl-C every one is asked to save where it is."""
+        """Run the trials. On a ctrl-C, or an error, every one is asked to save where it is.
+
+        Raises CheckpointError if somebody else writes into the journal meanwhile."""
+        from distcore_optuna.journal import JournalDamaged
         from distcore_optuna.study import Study, quiet
 
         at_once, gpus = self._at_once(job, backend)[0], backend.resources().gpus
         with quiet():
-            _Loop(self, job, Study(job, self.options), at_once, gpus, told).run()
+            study = Study(job, self.options)
+            try:
+                _Loop(self, job, study, at_once, gpus, told).run()
+            except JournalDamaged as error:
+                advice = "Whoever goes on with the search makes it anew from the trials' records."
+                raise CheckpointError(damaged(study.path, error, advice)) from None
 
     # -------------------------------------------------------------- resources
 

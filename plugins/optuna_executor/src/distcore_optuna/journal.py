@@ -78,7 +78,7 @@ class SealedJournal(BaseJournalBackend):
                 yield self._operation(number, line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write operations, and force them to disk."""
+        """Write operations, and force them to disk. Raises JournalDamaged."""
         if self._waiting is not None:
             self._waiting += logs
             return
@@ -91,8 +91,13 @@ class SealedJournal(BaseJournalBackend):
             os.fsync(file.fileno())
 
     def _look_ahead(self, number: int | None) -> None:
-        """Know where each line up to that number begins, or all."""
+        """Know where each line up to that number begins, or all. Raises JournalDamaged if what was
+        there is not any more."""
+        if not self.path.exists():
+            raise JournalDamaged("it is gone")
         with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._offsets[-1]:
+                raise JournalDamaged("it was cut short")
             file.seek(self._offsets[-1])
             for line in file:
                 if number is not None and number < len(self._offsets):
