@@ -13,6 +13,7 @@ import random
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -843,3 +844,16 @@ def test_numbers_in_another_order_of_bytes_are_refused_with_their_column():
     with pytest.raises(DataError, match=r"column 'x': .* order of bytes .* astype\('float64'\)"):
         open_source(turned, {"x": "number"})
     assert as_table(turned, ["y"]).equals(as_table(frame, ["y"]))
+
+
+def test_an_array_that_is_written_to_meanwhile_is_told():
+    """Arrow shares numpy's memory: a cache of the new values stood under the key of the old."""
+    values = np.arange(100.0)
+    with closing(open_source(pa.table({"a": pa.array(values)}), {"a": "number"})) as source:
+        source.check_unchanged()
+        digest = source.digest()
+        source.check_unchanged()
+        values[7] = 8.5
+        assert source.digest() == digest
+        with pytest.raises(DataError, match="in memory: the values changed while they were"):
+            source.check_unchanged()

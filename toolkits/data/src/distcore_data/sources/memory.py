@@ -308,15 +308,23 @@ class FrameSource(SourceBase):
         raw = settled(raw, types, options.null_values)
         self._table = table.select(list(raw))
         self._raw, self._options, self._shown = tuple(raw.items()), options, shown
+        self._known = ""
         self._units = {name: unit_of(table.column(name)) for name in timestamp_columns(types, raw)}
 
     def digest(self) -> str:
         """Of the declared columns' values, independent of chunks."""
-        content = table_digest(self._table, self._table.column_names)
-        return combined(["frame", content, *self._options.spellings])
+        self._known = self._known or table_digest(self._table, self._table.column_names)
+        return combined(["frame", self._known, *self._options.spellings])
 
     def check_unchanged(self, content: bool = True) -> None:
-        """Arrow's memory does not change."""
+        """Raises DataError if the values are not those of the digest, if that was asked for: a
+        cache would have others than its key says. Arrow shares the memory of numpy's arrays."""
+        known = self._known if content else ""
+        if known and known != table_digest(self._table, self._table.column_names):
+            raise DataError(
+                f"{self._shown}: the values changed while they were being read. Nothing that was "
+                "read of them is kept. Give a copy, or run again when nobody writes to them."
+            )
 
     def rows(self) -> int:
         """How many rows there are."""
