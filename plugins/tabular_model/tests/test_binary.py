@@ -165,8 +165,9 @@ def test_too_many_values_one_class_or_none_are_refused() -> None:
             fitted(feature(), values)
     with pytest.raises(DataError, match="'b' has one class only, '1'"):
         fitted(feature("output"), ["1", "1", None])
-    with pytest.raises(DataError, match="no value in any row"):
-        fitted(feature(), [None])
+    for values in ([None], [" ", None, "\t"]):
+        with pytest.raises(DataError, match="no value in any row"):
+            fitted(feature(), values)
     assert fitted(feature(), ["x"])["counts"] == [0, 1]
 
 

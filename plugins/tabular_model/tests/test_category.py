@@ -308,8 +308,9 @@ def test_rows_of_a_class_that_the_model_does_not_know_are_told_and_not_counted(
 def test_one_class_or_no_value_is_refused() -> None:
     with pytest.raises(DataError, match="'c' has one class only, 'a'"):
         fitted(feature("output"), ["a", "a", None])
-    with pytest.raises(DataError, match="'c' has no value in any row"):
-        fitted(feature(), [None])
+    for values in ([None], [" ", None, "\t"]):
+        with pytest.raises(DataError, match="'c' has no value in any row"):
+            fitted(feature(), values)
     assert fitted(feature(), ["a"])["vocab_size"] == 2
 
 

@@ -12,7 +12,7 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, plain, strings, truths
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
-from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
+from distcore_tabular.vocabulary import Counts, all_blank, as_dictionary, clean, gather
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,14 +49,14 @@ class BinaryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """Raises DataError if there is no value, more than two, or an output has one class
-        alone."""
+        """Raises DataError if there is nothing but white space, more than two values, or an output
+        has one class alone."""
         ranked, rows = state.ranked()
         if len(ranked) > 1000:
             raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
-        found = dict(zip(ranked.to_pylist(), rows.tolist(), strict=True))
-        if not found:
+        if all_blank(ranked):
             raise self.nothing_in_it()
+        found = dict(zip(ranked.to_pylist(), rows.tolist(), strict=True))
         kind = kind_of(found)
         str2bool = self._meaning(found, kind)
         labels = _labels(found, kind, str2bool)

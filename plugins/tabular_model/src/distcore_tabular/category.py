@@ -21,6 +21,7 @@ from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import (
     NO_CLASS,
     Counts,
+    all_blank,
     as_dictionary,
     clean,
     find,
@@ -60,10 +61,10 @@ class CategoryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """The vocabulary. Raises DataError if there is no value, or an output has one class
-        alone."""
+        """The vocabulary. Raises DataError if there is nothing but white space, or an output has
+        one class alone."""
         found, counts = state.ranked()
-        if not len(found):
+        if all_blank(found):
             raise self.nothing_in_it()
         found, counts, missing = self._filled(found, counts, state.missing)
         vocabulary, rows = self._select(found, counts)

@@ -156,6 +156,12 @@ def clean(labels: pa.Array, lowercase: bool = False) -> pa.Array:
     return pc.utf8_lower(labels) if lowercase else labels
 
 
+def all_blank(labels: pa.Array) -> bool:
+    """Whether distinct cleaned labels hold no value: none of them, or what is left of white space
+    alone."""
+    return not any(labels.slice(0, 2).to_pylist())
+
+
 def gather(values: pa.DictionaryArray, table: np.ndarray) -> pa.Array:
     """The table's entry for each row: [n], of the table's dtype.
 
