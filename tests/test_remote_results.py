@@ -415,7 +415,9 @@ def test_a_run_that_was_taken_for_dead_ends_when_it_comes_back(place, bucket):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     theirs = json.dumps({"id": "another"}).encode()
-    while process.poll() is None:  # a beat of the first may be on its way, and come after one of these
+    while (
+        process.poll() is None
+    ):  # a beat of the first may be on its way, and come after one of these
         client.put_object(Bucket=BUCKET, Key=f"{RUN}/running.json", Body=theirs)
         time.sleep(0.5)
     ended = place.finish(process)
