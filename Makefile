@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/trees toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor plugins/lightgbm_trainer plugins/xgboost_trainer .
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 # In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# A worker that dies, as one does at a timeout, ends the run: in its place xdist would start another and give it no tests, and wait for ever.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # What `pip install distcore` brings.
 PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
