@@ -1,7 +1,11 @@
 """Records of trials that end by another's word, or stand again."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from distcore_core.errors import TrainingError, UserError
 from distcore_search.objective import Objective
 from distcore_search.records import (
     SearchWork,
@@ -10,6 +14,7 @@ from distcore_search.records import (
     end_record,
     read_record,
     recount,
+    statistics_of,
     write_record,
 )
 from distcore_search.rounds import add_round
@@ -88,6 +93,39 @@ def test_rounds_after_a_trial_was_stopped_count_and_those_of_a_finished_one_are_
     finished = {**found, "state": "finished", "score": 0.1}
     write_record(trial, finished)
     assert recount(trial, OBJECTIVE) == finished
+
+
+def test_what_was_never_begun_has_no_record(work):
+    assert read_record(work.folder("t1")) == {}
+    assert begin_again(work) == []
+
+
+def test_a_record_that_cannot_be_written_is_told(trial, tmp_path):
+    kept = read_record(trial)
+    with pytest.raises(UserError, match=r"trial\.json cannot be written as JSON.*finite"):
+        write_record(trial, {"score": float("nan")})
+    assert read_record(trial) == kept
+    closed = tmp_path / "closed"
+    closed.touch()
+    with pytest.raises(TrainingError, match=f"{closed}.*choose another folder"):
+        write_record(closed, kept)
+
+
+def test_a_trial_that_cannot_begin_is_told(work):
+    """It ended in Python's words, without what to do."""
+    nowhere = replace(work, directory=Path("/proc/distcore"))
+    with pytest.raises(TrainingError, match=r"/proc/distcore/trials/t1.*choose another folder"):
+        begin_record(nowhere, "t1", {"trainer.epochs": 0})
+
+
+def test_the_curves_of_a_trial_that_did_not_end_are_its_rounds(trial, caplog):
+    losses(trial, 0.5, 0.25)
+    curves = {"validation": {"y": {"loss": [0.5, 0.25]}}, "training": {"y": {"loss": [0.0, 0.0]}}}
+    assert statistics_of(trial) == curves
+    assert not caplog.messages
+    (trial / "training_statistics.json").write_text("{}")
+    assert statistics_of(trial) == curves
+    assert "training_statistics.json" in caplog.text
 
 
 def test_what_the_system_ended_stands_again_and_nothing_else(work):

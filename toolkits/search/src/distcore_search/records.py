@@ -89,7 +89,6 @@ def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
         raw: The values that the executor chose, of which `values_of` makes the config's.
     """
     folder = work.folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder)
     if not record:
         parameters = values_of(parse_spaces(work.parameters), raw)
