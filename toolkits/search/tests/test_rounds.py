@@ -61,6 +61,27 @@ def test_a_torn_line_is_passed_over_and_a_round_that_comes_again_is_not_new(tmp_
     assert [(each.number, each.step) for each in Follower(path).new()] == [(1, 5), (2, 10)]
 
 
+def test_a_damaged_line_is_told_once_with_its_number_and_a_torn_end_where_nobody_writes(
+    tmp_path, caplog
+):
+    path = tmp_path / "rounds.jsonl"
+    written(path).epoch_finished(1, 5, METRICS)
+    assert len(rounds_of(path)) == 1
+    assert not caplog.messages
+    with open(path, "a") as file:
+        file.write("{}\n\n{")
+    follower = Follower(path)
+    assert [len(list(follower.new())) for _ in range(2)] == [1, 0]
+    (said,) = caplog.messages
+    assert f"{path}, line 2, is damaged" in said
+    caplog.clear()
+    assert len(rounds_of(path)) == 1
+    assert [f"{path} ends with a line that was cut short" in each for each in caplog.messages] == [
+        False,
+        True,
+    ]
+
+
 def test_seconds_go_on_from_the_attempt_before(tmp_path):
     """A scheduler by seconds took a trial that was gone on with for one that had just begun."""
     path = tmp_path / "rounds.jsonl"

@@ -64,8 +64,17 @@ def test_whole_numbers_steps_and_categories(written, values):
         assert {type(each) for each in found} == {int}
 
 
-def test_a_logarithm_favours_the_small():
-    found = drawn(space="lograndint", lower=1, upper=1001)
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"space": "lograndint", "upper": 1001},
+        {"space": "qlograndint", "upper": 1000, "q": 1},
+        {"space": "qloguniform", "upper": 1000, "q": 1},
+    ],
+    ids=str,
+)
+def test_a_logarithm_favours_the_small(written):
+    found = drawn(lower=1, **written)
     assert 0.4 < sum(each <= 31 for each in found) / DRAWS < 0.6
 
 
@@ -77,6 +86,14 @@ def test_normals(name):
     assert all(
         each == round(each * 4) / 4 for each in drawn(space="qrandn", mean=2.0, sd=0.5, q=0.25)
     )
+
+
+def test_the_ends_of_a_normals_quantiles_are_numbers():
+    space = one(space="randn", mean=1.0, sd=2.0)
+    least, most = (space.value(space.draw(u)) for u in (0.0, 1.0))
+    assert least == pytest.approx(1 - 2 * 4.753, rel=1e-3)
+    assert most == pytest.approx(1 + 2 * 4.753, rel=1e-3)
+    assert [value for _, value in space.extremes()] == pytest.approx([-5.0, 7.0])
 
 
 @pytest.mark.parametrize(
@@ -103,14 +120,23 @@ def test_a_space_that_makes_no_sense_is_refused(written, message):
     ("written", "value"),
     [
         ({"space": "uniform", "lower": 0, "upper": 1}, 0.25),
+        ({"space": "uniform", "lower": 0.5, "upper": 1}, 0.5),
+        ({"space": "uniform", "lower": 0, "upper": 0.5}, 0.5),
         ({"space": "randint", "lower": 1, "upper": 4}, 3),
         ({"space": "choice", "categories": [{"type": "a"}, {"type": "b"}]}, {"type": "b"}),
+        ({"space": "grid_search", "values": ["a", "b"]}, "b"),
         ({"space": "randn", "mean": 1, "sd": 2}, 0.5),
     ],
 )
 def test_a_value_has_its_raw_value(written, value):
     space = one(**written)
     assert space.value(space.raw(value)) == pytest.approx(value)
+
+
+def test_a_whole_number_that_is_written_with_a_point_is_one():
+    """The config took no 3.0 where it takes a 3."""
+    space = one(space="randint", lower=1, upper=4)
+    assert repr(space.value(space.raw(3.0))) == "3"
 
 
 @pytest.mark.parametrize(
