@@ -63,13 +63,29 @@ def test_a_trial_that_failed_before_its_first_round_has_no_part_in_the_median(me
 def test_rounds_that_a_trial_tells_again_count_once_in_the_median(median):
     """One whose process is lost tells them all again: its early ones weighed twice."""
     for number in (1, 2, 1, 2, 3):
-        median("again", number, float(number > 1))
+        assert median("again", number, float(number > 1)) == "CONTINUE"
     assert median("b", 3, 0.65) == "STOP"  # 2 / 3, not 3 / 5
 
 
 def test_no_trial_is_paused_where_there_are_too_few_for_a_median(median):
     """Its process was ended, and started again, for as long as another one waited."""
     assert [median("a", number, 1.0) for number in (1, 2)] == ["CONTINUE"] * 2
+
+
+def test_fifo_stops_no_trial():
+    from ray.tune.schedulers import FIFOScheduler
+
+    stated = Plugins().make(EXECUTOR, "ray", {"scheduler": {"type": "fifo"}}).options.scheduler
+    assert type(scheduler_of(stated, dict)) is FIFOScheduler
+
+
+def test_a_round_without_a_score_is_not_told(tmp_path):
+    """Tune would compare a None."""
+    for step, told in enumerate([0.5, None, 0.75], 1):
+        metrics = {"validation": {"y": {"accuracy": told}}}
+        add_round(tmp_path / "rounds.jsonl", {"step": step, "seconds": 1.0, "metrics": metrics})
+    found = told_of(tmp_path, Objective("y", "accuracy", "maximize"))
+    assert [(each["training_iteration"], each["score"]) for each in found] == [(1, 0.5), (3, 0.75)]
 
 
 @pytest.mark.parametrize("kind", ["async_hyperband", "median_stopping_rule"])

@@ -13,7 +13,7 @@ import pytest
 from distcore_core.contracts import Axis
 from distcore_core.errors import Stopped
 from distcore_ray.tune import _callback, _quiet
-from distcore_ray.tune_search import _domain, searcher
+from distcore_ray.tune_search import _domain, algorithm, searcher
 from distcore_search.records import ROUNDS, begin_record, write_record
 from distcore_search.rounds import add_round
 from distcore_testing import ExecutorSuite
@@ -71,6 +71,40 @@ def test_optuna_hears_the_score_of_a_trial_that_ended_and_not_its_last_round(
     search.on_trial_complete("a", {"training_iteration": 4, "score": 0.5})
     (found,) = search._ot_study.trials
     assert (found.state.name == "COMPLETE", found.value) == (state != "failed", score)
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_points_come_first_each_in_place_of_a_sample_and_what_ended_is_told(begun):
+    axes = {name: Axis(kind="float", low=0.0, high=1.0) for name in "ab"}
+    points = ({"a": 0.125, "b": 0.25}, {"a": 0.375})
+    job = replace(ExecutorSuite().job(Path("unused"), None, trials=3), axes=axes, points=points)
+    before = [{"name": "0000", "raw": points[0], "state": "finished", "score": 0.5}][:begun]
+    search = searcher(job, before)
+    scores = [each.value for each in search._ot_study.trials]
+    assert [each for each in scores if each is not None] == [0.5] * begun
+    found = [search.suggest(str(number))["raw"] for number in range(begun, 3)]
+    assert found[: 1 - begun] == [points[0]][begun:]
+    assert [each["a"] == 0.375 for each in found[1 - begun :]] == [True, False]
+
+
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_optuna_looks_for_what_the_search_does(goal):
+    job = ExecutorSuite().job(Path("unused"), None, trials=1)
+    job = replace(job, axes={NAME: Axis(kind="choice", low=0, high=1)}, goal=goal)
+    search = searcher(job, [])
+    search.suggest("a")
+    assert search._ot_study.direction.name.lower() == goal
+
+
+def test_how_trials_are_chosen_is_told():
+    job = replace(
+        ExecutorSuite().job(Path("unused"), None, trials=1),
+        axes={"a": Axis(kind="choice", low=0, high=1), "b": Axis(kind="float", low=0, high=1)},
+    )
+    grid = {**job.axes, "a": Axis(kind="choice", low=0, high=1, grid=True)}
+    assert algorithm(replace(job, variants=None)) == "tpe"
+    assert algorithm(replace(job, variants=({"a": 0, "b": 0.5},))) == "random search"
+    assert algorithm(replace(job, variants=({"a": 0, "b": 0.5},), axes=grid)) == "grid search"
 
 
 def test_a_name_may_have_a_slash():
