@@ -1,12 +1,13 @@
 """Who holds a lease, by a clock of the test's own."""
 
+import threading
 import time
 
 import pytest
 
 from distcore_data.stores import lease as leases
 from distcore_data.stores import open_store
-from distcore_data.stores.lease import LOOK, PATIENCE, Lease, alive, held_by
+from distcore_data.stores.lease import LOOK, PATIENCE, Heartbeat, Lease, alive, held_by
 
 
 class Clock:
@@ -85,6 +86,26 @@ def test_who_lets_go_leaves_what_another_one_holds(store):
         assert lease.acquire_from_the_dead(lambda: None)
         store.write("l", other._content(0))
     assert store.read("l") == other._content(0)
+
+
+def test_each_beat_of_a_heart_is_another_until_it_stops(store):
+    """By those that are alike who waits would take it for dead."""
+    beats, three = [], threading.Event()
+
+    def content(beat):
+        beats.append(beat)
+        if beat == 3:
+            three.set()
+        return b"%d" % beat
+
+    heart = Heartbeat(store, "h", content, 0.001)
+    assert not heart.stop()  # none has begun
+    heart.start()
+    assert three.wait(20)
+    assert heart.stop()
+    assert not heart.stop()
+    assert beats == list(range(1, len(beats) + 1))
+    assert store.read("h") == b"%d" % beats[-1]
 
 
 def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):

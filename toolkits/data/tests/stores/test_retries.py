@@ -110,10 +110,13 @@ def test_where_nobody_answers_attempts_are_counted(waits):
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2]
 
 
-def test_a_store_that_answers_is_asked_for_minutes(waits):
+def test_a_store_that_answers_is_asked_for_minutes_which_is_told_once(waits, caplog):
     with pytest.raises(StoreError, match="in 24 attempts within 183 seconds"):
         persistently(failing(AnswerError(503)), "a/b", "read")
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 17]
+    (said,) = (each for each in caplog.records if each.levelname == "WARNING")
+    assert "a/b could not be read in 6 attempts (HTTP status 503)" in said.getMessage()
+    assert "180 seconds" in said.getMessage()
 
 
 def test_what_succeeds_in_time_is_given(waits):
@@ -131,6 +134,8 @@ def test_what_does_not_pass_is_told_at_once(waits):
     gone = caused(FileNotFoundError(), AnswerError(404, "NoSuchBucket"))
     with pytest.raises(StoreError, match="NoSuchBucket"):
         persistently(failing(gone), "a/b", "read")
+    with pytest.raises(StoreError, match=r"^of another request$"):
+        persistently(failing(StoreError("of another request"), 1), "a/b", "read")
     assert not waits
 
 
