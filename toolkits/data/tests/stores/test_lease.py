@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from distcore_core.errors import StoreError
 from distcore_data.stores import lease as leases
 from distcore_data.stores import open_store
 from distcore_data.stores.lease import LOOK, PATIENCE, Heartbeat, Lease, alive, held_by
@@ -86,6 +87,30 @@ def test_who_lets_go_leaves_what_another_one_holds(store):
         assert lease.acquire_from_the_dead(lambda: None)
         store.write("l", other._content(0))
     assert store.read("l") == other._content(0)
+
+
+def test_a_store_that_cannot_be_reached_at_the_end_ends_no_work(store, monkeypatch):
+    def unreachable(names):
+        raise StoreError("no network")
+
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        monkeypatch.setattr(store, "delete", unreachable)
+
+
+def test_a_store_that_ignores_the_condition_of_a_put_is_refused(store, monkeypatch):
+    """Also if what was put to find out cannot be deleted."""
+
+    def delete(names):
+        deleted.extend(names)
+        raise StoreError("no network")
+
+    deleted = []
+    monkeypatch.setattr(store, "create", lambda name, content: True)
+    monkeypatch.setattr(store, "delete", delete)
+    with Lease(store, "l") as lease, pytest.raises(StoreError, match="ignores the condition"):
+        lease.acquire_from_the_dead(lambda: None)
+    assert deleted == ["l"]
 
 
 def test_each_beat_of_a_heart_is_another_until_it_stops(store):
