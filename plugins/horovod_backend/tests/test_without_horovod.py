@@ -1,21 +1,31 @@
-"""What is found of a Horovod and of the tools that build one, and how ranks meet in it, where none
-is installed: packages and tools here are files that a test writes."""
+"""What is found of a Horovod and of the tools that build one, how ranks meet in it, what travels and
+how orders do, where none is installed: packages and tools here are files that a test writes, and
+ranks are threads."""
 
 import importlib.metadata
 import os
+import signal
 import sys
+import threading
+from contextlib import nullcontext
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
+import torch
 from torch.distributed import HashStore
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
-from distcore_horovod import build, diagnose, installed, rendezvous
-from distcore_horovod.launcher import IN_GROUP
+from distcore_horovod import build, diagnose, installed, process_group, rendezvous
+from distcore_horovod.elastic import MEET_AGAIN, Arrival, Changes, ElasticProcessGroup, Run
+from distcore_horovod.launcher import IN_GROUP, Launched
+from distcore_horovod.options import TrainerOptions
 from distcore_horovod.process_group import share_memory_alone
 from distcore_horovod.rendezvous import Place
+from distcore_horovod.strategy import HorovodStrategy
+from distcore_torch import packed
 
 # ------------------------------------------------------------------ what is installed
 
@@ -271,6 +281,417 @@ def test_nothing_of_a_group_is_left_for_what_it_starts_later(hvd, monkeypatch):
     os.environ["HOROVOD_CYCLE_TIME"] = "1"  # the user's, under a launcher
     rendezvous.leave()
     assert os.environ["HOROVOD_CYCLE_TIME"] == "1"
+
+
+# ------------------------------------------------------------------ what travels
+
+
+def strategy_of(world, **options):
+    made = HorovodStrategy(TrainerOptions.model_validate(options))
+    made.rank, made.device = Rank(index=1, world=world), torch.device("cpu")
+    return made
+
+
+@pytest.fixture
+def sent(hvd):
+    """(name, numbers) of all that is added up, of as many ranks as there are, which have the
+    same."""
+    found = []
+
+    def allreduce_(values, op, name):
+        assert op == "Sum"
+        found.append((name, values.clone()))
+        values.mul_(sys.modules["horovod.torch"].size())
+
+    module = sys.modules["horovod.torch"]
+    module.Sum, module.Adasum, module.allreduce_ = "Sum", "Adasum", allreduce_
+    return found
+
+
+THIRD = 1 / 3
+"""No 16-bit float has it."""
+
+
+@pytest.mark.parametrize(
+    ("options", "gradients", "dtype"),
+    [
+        ({}, 2.0, torch.float32),
+        ({"op": "sum"}, 4.0, torch.float32),
+        ({"gradient_predivide_factor": 4.0}, 2.0, torch.float32),
+        ({"compression": "fp16"}, 2.0, torch.float16),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_gradients_are_scaled_and_what_lies_behind_them_is_not(
+    sent, options, gradients, dtype, behind
+):
+    """Behind them: the stop flag, and running statistics."""
+    strategy = strategy_of(2, **options)
+    strategy._sizes = {torch.float32: [2]}
+    exchange = strategy.exchange(2 + behind, torch.float32)
+    exchange.slot()[:2] = torch.tensor([0.25, THIRD])
+    other = 1.0 if behind == 1 else THIRD
+    exchange.slot()[2:] = other
+    found = exchange.sum().tolist()
+    assert found[:2] == pytest.approx([0.25 * gradients, THIRD * gradients], rel=1e-3)
+    assert found[2:] == pytest.approx([2 * other] * behind)
+    assert sent[0][1].dtype == dtype
+    assert len({name for name, _ in sent}) == len(sent)
+
+
+def test_digests_and_what_one_rank_has_travel_as_they_are(sent):
+    exchange = strategy_of(2, op="sum", compression="fp16").exchange(1, torch.float32)
+    exchange.slot()[:] = THIRD
+    assert exchange.sum().tolist() == pytest.approx([2 * THIRD])
+    ((_, numbers),) = sent
+    assert numbers.dtype == torch.float32
+    alone = strategy_of(1, compression="fp16")
+    alone._sizes = {torch.float32: [1]}
+    exchange = alone.exchange(1, torch.float32)
+    exchange.slot()[:] = THIRD
+    assert exchange.sum().tolist() == pytest.approx([THIRD])
+    assert len(sent) == 1
+
+
+def test_adasum_is_of_each_parameter_s_own_mean(sent):
+    """Of the ranks' shares of the mean, it would not be that of Horovod's users."""
+    module, given = sys.modules["horovod.torch"], []
+    module.allreduce_async_ = lambda part, op, name: given.append((part.tolist(), op)) or name
+    module.synchronize = lambda handle: None
+    strategy = strategy_of(4, op="adasum")
+    strategy._sizes = {torch.float32: [1, 2]}
+    exchange = strategy.exchange(4, torch.float32)
+    exchange.slot()[:] = torch.tensor([1.0, 2.0, 3.0, 0.5])
+    assert exchange.sum().tolist() == [4.0, 8.0, 12.0, 1.0]
+    assert given == [([4.0], "Adasum"), ([8.0, 12.0], "Adasum")]
+    assert [numbers.tolist() for _, numbers in sent] == [[0.5]]
+
+
+@pytest.mark.parametrize(
+    ("mpi", "world", "said"),
+    [(True, 6, "8, … ranks, but there are 6"), (False, 2, "needs MPI"), (True, 4, None)],
+)
+def test_adasum_needs_mpi_and_a_power_of_two(hvd, monkeypatch, mpi, world, said):
+    monkeypatch.setattr(installed, "require", lambda: None)
+    module = sys.modules["horovod.torch"]
+    module.is_initialized, module.mpi_enabled = lambda: True, lambda: mpi
+    module.size = lambda: world
+    strategy = strategy_of(world, op="adasum", use_gpu=False)
+    with pytest.raises(UserError, match=said) if said else nullcontext():
+        strategy.setup(Rank(index=1, world=world))
+    with pytest.raises(TrainingError, match=f"joined {world} ranks, but the worker group has 3"):
+        strategy.setup(Rank(index=1, world=3))
+    assert hvd == []  # the launcher's processes had joined
+
+
+def test_values_of_every_rank_are_gathered(hvd):
+    module, value = sys.modules["horovod.torch"], {"rows": [1, 2], "name": "a"}
+    assert strategy_of(1).gather(value) == [value]
+    other = packed("of rank 0")
+    module.allgather = lambda mine, name: torch.cat(
+        [torch.tensor([other.numel()]) if mine.dtype == torch.int64 else other, mine]
+    )
+    assert strategy_of(2).gather(value) == ["of rank 0", value]
+    assert not hvd
+
+
+def test_exact_training_is_refused_with_what_the_number_of_workers_changes():
+    strategy = strategy_of(2, op="sum", compression="fp16")
+    with pytest.raises(UserError, match=r"without backend\.trainer\.op and compression"):
+        strategy.tree_exchange(4, torch.float32, 2)
+
+
+# ------------------------------------------------------------------ orders
+
+
+class Ranks:
+    """Horovod of two ranks, which are threads here."""
+
+    def __init__(self):
+        self.barrier, self.told = threading.Barrier(2, timeout=60), [None, None]
+
+    def exchanged(self, rank, value):
+        self.told[rank] = value
+        self.barrier.wait()
+        found = list(self.told)
+        self.barrier.wait()
+        return found
+
+    def of(self, rank):
+        def alltoall(values, splits, name):
+            found = self.exchanged(rank, (values, splits.tolist()))
+            mine = [each.split(sizes)[rank] for each, sizes in found]
+            return torch.cat(mine), torch.tensor([each.numel() for each in mine])
+
+        def broadcast_object(value, root_rank, name):
+            return self.exchanged(rank, value)[root_rank]
+
+        return SimpleNamespace(
+            alltoall=alltoall, broadcast_object=broadcast_object, shutdown=lambda: None
+        )
+
+
+def group_of(kind, rank, hvd):
+    made = kind.__new__(kind)
+    made.launched, made.hvd, made.over = Launched(rank, 2, rank, 2, "horovodrun"), hvd, False
+    made.introduce([("a-1", 11), ("b-2", 12)])
+    return made
+
+
+@pytest.fixture
+def lost(hvd, monkeypatch):
+    """What Horovod raises where a rank is lost."""
+    common, exceptions = ModuleType("horovod.common"), ModuleType("horovod.common.exceptions")
+    exceptions.HorovodInternalError = type("HorovodInternalError", (RuntimeError,), {})
+    monkeypatch.setitem(sys.modules, common.__name__, common)
+    monkeypatch.setitem(sys.modules, exceptions.__name__, exceptions)
+    monkeypatch.setattr(process_group, "atexit", SimpleNamespace(register=id, unregister=id))
+    for kind in (process_group.ProcessGroup, ElasticProcessGroup):
+        monkeypatch.setattr(
+            kind, "open_error_channel", lambda self: SimpleNamespace(reason=lambda: "b is gone.")
+        )
+    assert not hvd
+    level = process_group.log.level
+    yield exceptions.HorovodInternalError
+    process_group.log.setLevel(level)  # followers are quiet
+
+
+def part(group, value):
+    if value is None and group.rank:
+        raise KeyError(value)
+    return threading.Lock() if value == "lock" and group.rank else (group.rank, value)
+
+
+@pytest.mark.usefixtures("lost")
+def test_an_order_is_carried_out_by_every_rank_until_the_leader_lets_them_go():
+    ranks, codes = Ranks(), []
+
+    def follow():
+        with pytest.raises(SystemExit) as caught:
+            group_of(process_group.ProcessGroup, 1, ranks.of(1)).follow()
+        codes.append(caught.value.code)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    leader = group_of(process_group.ProcessGroup, 0, ranks.of(0))
+    assert leader.everywhere(part, "x") == [(0, "x"), (1, "x")]
+    with pytest.raises(KeyError) as caught:
+        leader.everywhere(part, None)
+    assert "In rank 1:" in "".join(caught.value.__notes__)
+    with pytest.raises(TypeError, match="rank 1's result cannot travel"):
+        leader.everywhere(part, "lock")
+    assert leader.everywhere(part, 3) == [(0, 3), (1, 3)]  # an error ends no group
+    leader.end()
+    follower.join(60)
+    assert codes == [0]
+    leader.end()  # which tells nobody anything
+    with pytest.raises(TrainingError, match="other processes have ended"):
+        leader.everywhere(part, "x")
+
+
+def test_the_leader_says_which_rank_was_lost_and_gives_no_order_any_more(lost, monkeypatch):
+    def broadcast_object(*_, **__):
+        raise lost("a connection was closed")
+
+    handled, said = [], []
+    monkeypatch.setattr(process_group.signal, "signal", lambda *each: handled.append(each))
+    monkeypatch.setattr(process_group, "say_afterwards", said.append)
+    leader = group_of(
+        process_group.ProcessGroup, 0, SimpleNamespace(broadcast_object=broadcast_object)
+    )
+    leader.advice = lambda: "Go on with it."
+    with pytest.raises(TrainingError, match=r"The run stopped: b is gone\."):
+        leader.everywhere(part, "x")
+    assert said == ["distcore: The run stopped: b is gone. Go on with it."]
+    assert handled == [(signal.SIGTERM, signal.SIG_IGN)]
+    with pytest.raises(TrainingError, match="other processes have ended"):
+        leader.everywhere(part, "x")
+
+
+@pytest.mark.usefixtures("hvd")
+@pytest.mark.parametrize(("speaks", "said"), [(True, "rank 0 is gone. Go on."), (False, None)])
+def test_a_follower_says_what_was_lost_only_if_the_leader_cannot(
+    lost, monkeypatch, capsys, speaks, said
+):
+    def broadcast_object(*_, **__):
+        raise lost("a connection was closed")
+
+    monkeypatch.setattr(process_group.signal, "signal", lambda *each: None)
+    monkeypatch.setattr(process_group, "say_afterwards", lambda said: None)
+    monkeypatch.setattr(process_group, "leave_process", sys.exit)
+    follower = group_of(
+        process_group.ProcessGroup, 1, SimpleNamespace(broadcast_object=broadcast_object)
+    )
+    follower.advice = lambda: "Go on."
+    follower.error_channel = SimpleNamespace(
+        speaks_for_the_leader=lambda: speaks, gone=lambda: "rank 0 is gone."
+    )
+    with pytest.raises(SystemExit) as caught:
+        follower.follow()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == (f"distcore: The run stopped: {said}\n" if said else "")
+
+
+@pytest.mark.usefixtures("lost")
+def test_an_order_that_a_rank_cannot_read_is_an_answer():
+    follower, answers = group_of(process_group.ProcessGroup, 1, None), []
+    follower._gather = answers.append
+    follower._obey(b"nonsense")
+    assert [(each.rank, type(each.error).__name__) for each in answers] == [(1, "UnpicklingError")]
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"), [(None, "300"), ("30", "300"), ("60", "60")], ids=["", "horovodrun's", "60"]
+)
+@pytest.mark.parametrize("by", ["horovodrun", "mpirun"])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_ranks_meet_with_patience_and_who_ends_the_launcher_is_known(
+    lost, monkeypatch, given, waits, by, rank, machines
+):
+    done, module = [], sys.modules["horovod.torch"]
+    for name in ("require", "find_launcher"):
+        monkeypatch.setattr(process_group, name, lambda: None)
+    monkeypatch.setattr(process_group, "end_with_shell", lambda: done.append("shell"))
+    monkeypatch.setattr(process_group.atexit, "register", lambda each: done.append(each.__name__))
+    monkeypatch.setattr(process_group, "share_memory_alone", lambda _: done.append("alone"))
+    module.mpi_built = lambda: True
+    module.rank, module.size = lambda: rank, lambda: 2
+    module.allgather_object = lambda mine, name: [("a-1", 11), mine][:: 1 if rank else -1]
+    monkeypatch.delenv("HOROVOD_GLOO_TIMEOUT_SECONDS", raising=False)
+    if given:
+        monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", given)
+    launched = Launched(rank, 2, rank, 2 // machines, by)
+    made = process_group.ProcessGroup(launched)
+    assert os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] == waits
+    assert done == [
+        *(["alone"] if machines == 1 else []),
+        *(["shell"] if by == "mpirun" else [] if rank else ["_end_the_launcher_too"]),
+        *([] if rank else ["end"]),
+    ]
+    assert (made.rank, made.size, made.local_size) == (rank, 2, 1)
+    assert made.processes[rank] == os.getpid()
+    module.size = lambda: 1
+    with pytest.raises(UserError, match=f"Horovod says rank {rank} of 1"):
+        process_group.ProcessGroup(launched)
+    if by == "mpirun":
+        module.mpi_built = lambda: False
+        with pytest.raises(UserError, match="has no MPI"):
+            process_group.ProcessGroup(launched)
+
+
+@pytest.fixture
+def elastic(lost):
+    """Horovod's words for rank 0 of two that come and go, and what each that arrives tells."""
+    arrivals = []
+
+    def allgather_object(mine, name):
+        arrivals[0] = mine
+        return arrivals
+
+    hvd = SimpleNamespace(
+        init=lambda: None,
+        shutdown=lambda: None,
+        rank=lambda: 0,
+        size=lambda: len(arrivals),
+        local_rank=lambda: 0,
+        local_size=lambda: 1,
+        allgather_object=allgather_object,
+    )
+    made = group_of(ElasticProcessGroup, 0, hvd)
+    made.runs, made.inherited, made._failure = (), [], None
+    made.changes = Changes()
+    made.arrivals = arrivals
+    return made
+
+
+def arrived(host, process, runs=(), failure=None):
+    return Arrival(host, process, runs, failure)
+
+
+def test_those_who_meet_again_know_all_runs_and_people_are_told_who_is_gone(elastic, caplog):
+    run, other = Run("a", 2), Run("b", 2)
+    elastic.begins(run)
+    elastic.begins(run)
+    assert elastic.runs == (run,)
+    elastic.introduce([(rendezvous.machine(), os.getpid()), ("b-2", 12), ("c-3", 13)])
+    elastic.changes.on_hosts_updated(1, None)
+    elastic.arrivals[:] = [None, arrived("b-2", 12, (run, other)), arrived("d-4", 14)]
+    elastic.regroup()
+    assert elastic.runs == (run, other)
+    assert not elastic.changes.told
+    assert (elastic.hosts[1:], elastic.processes[1:]) == (["b-2", "d-4"], [12, 14])
+    (said,) = caplog.messages
+    assert said == (
+        "rank 2 (process 13 on c) is gone; rank 2 (process 14 on d) has joined. "
+        "Going on with 3 ranks."
+    )
+    caplog.clear()
+    elastic.arrivals[:] = [None]
+    elastic.regroup()
+    (said,) = caplog.messages
+    assert said.endswith("rank 2 (process 14 on d) are gone. Going on with 1 rank.")
+    elastic.regroup()
+    assert len(caplog.messages) == 1  # nothing new
+
+
+def test_who_has_no_place_any_more_ends_and_who_gets_the_first_leads(elastic, lost, monkeypatch):
+    """With the runs that the lost leader had begun."""
+    monkeypatch.setattr("distcore_horovod.elastic.leave_process", sys.exit)
+    run, broadcasts = Run("a", 2), [MEET_AGAIN]
+    elastic.hvd.broadcast_object = lambda *_, **__: broadcasts.pop()
+    elastic.arrivals[:] = [None, arrived("b-2", 12, (run,))]
+    elastic.launched = replace(elastic.launched, rank=1)
+    level = process_group.log.level
+    elastic.follow()
+    assert (elastic.rank, elastic.inherited, broadcasts) == (0, [run], [])
+    assert process_group.log.level == level
+    elastic.hvd.rank = lambda: 1
+    elastic.arrivals[:] = [None, arrived("b-2", 12)]
+    with pytest.raises(SystemExit) as caught:  # what it led is another's
+        elastic.regroup()
+    assert caught.value.code == 1
+
+    def init():
+        raise ValueError("no slot")
+
+    elastic.hvd.init = init
+    with pytest.raises(SystemExit) as caught:
+        elastic.regroup()
+    assert caught.value.code == 1
+
+
+def test_an_order_is_given_again_after_a_loss_and_ends_with_what_a_rank_failed_with(
+    elastic, lost, monkeypatch
+):
+    meetings, left = [lost("closed"), lost("one more"), None], []
+
+    def init():
+        if (error := meetings.pop(0)) is not None:
+            raise error
+
+    def broadcast_object(*_, **__):
+        if meetings:
+            raise lost("closed")
+
+    monkeypatch.setattr(process_group, "gathered", lambda hvd, value, rank, size: [value])
+    elastic.hvd.init, elastic.hvd.broadcast_object = init, broadcast_object
+    elastic.hvd.shutdown = lambda: left.append(len(meetings))
+    elastic.arrivals[:] = [None]
+    assert elastic.everywhere(part, "x") == [(0, "x")]
+    assert left == [3, 2, 1]  # before each meeting
+    meetings[:] = [None]
+    told = group_of(ElasticProcessGroup, 1, None)
+    assert isinstance(told.failed_here(KeyError("k")), process_group.Broken)
+    elastic.arrivals[:] = [None, arrived("b-2", 12, failure=told._failure)]
+    with pytest.raises(TrainingError, match=r"rank 1 \(process 12 on b\) ended: KeyError"):
+        elastic.everywhere(part, "x")
+    elastic.arrivals[:] = [None]
+    meetings[:], left[:] = [None], []
+    elastic.end()  # also if one is lost meanwhile
+    assert elastic.over
+    assert left == [1, 0]
 
 
 @pytest.mark.parametrize(
