@@ -257,8 +257,25 @@ def test_a_search_that_changes_what_trials_ask_for_is_refused(tmp_path):
 def test_texts_and_sets_are_refused_by_name(trainer, tmp_path):
     made = config(tmp_path, trainer)
     made["input_features"].append({"name": "words", "type": "text"})
-    with pytest.raises(UserError, match=r"cannot use words.*Leave these inputs out"):
+    refused = pytest.raises(UserError, match=r"cannot use words.*Leave these inputs out")
+    with refused:
         distcore.train(made, data.table(), output_directory=tmp_path / "results")
+    with refused:
+        distcore.plan(made, dataset=data.table())
+
+
+@BOTH
+def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, tmp_path):
+    """Whatever metric is asked for: only the validation split has it."""
+    made = config(tmp_path, trainer, num_boost_round=4)
+    made["preprocessing"] = {"split": {"type": "random", "probabilities": [0.8, 0.0, 0.2]}}
+    made["trainer"] = {"validation_metric": "accuracy"}
+    assert distcore.plan(made, dataset=data.table(200))["training"]["workers"] == 1
+    outcome = distcore.train(
+        made, data.table(200), output_directory=tmp_path / "results", view="none"
+    )
+    best = json.loads((Path(outcome.model) / "model.json").read_text())["extra"]["best"]
+    assert (best["metric"], best["step"]) == ("loss", 4)
 
 
 @BOTH
