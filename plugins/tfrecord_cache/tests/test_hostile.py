@@ -20,6 +20,7 @@ from distcore_testing.made_caches import cache_holding
 from distcore_tfrecord import index
 from distcore_tfrecord.blocks import framed
 from distcore_tfrecord.format import TFRecordFormat
+from distcore_tfrecord.layout import Spec
 from distcore_tfrecord.options import TFRecordOptions
 
 MEMORY = 48 << 20
@@ -60,6 +61,30 @@ def refused(tmp_path, content, words="", **more):
         CacheError, match=r"(00000\.tfrecord|^Column 'x' of the cache is list).*" + words
     ):
         read(tmp_path, content, **more)
+
+
+COLUMN = {"name": "x", "dtype": "int32", "width": None, "bytes": 2}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bytes": 0},
+        {"bytes": 11},  # no varint is longer than 10
+        {"bytes": True},
+        {"dtype": "object"},
+        {"dtype": "float32"},
+        {"width": -1},
+        {"width": True},
+        {"name": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_column_is_refused(changed):
+    assert Spec.read(COLUMN) == Spec(**COLUMN)
+    assert Spec.read({**COLUMN, "bytes": 10}).bytes == 10
+    with pytest.raises(ValueError, match="is no column"):
+        Spec.read({**COLUMN, **changed})
 
 
 # ------------------------------------------------------------------ records
