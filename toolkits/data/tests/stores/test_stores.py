@@ -8,6 +8,7 @@ import stat
 import threading
 import traceback
 import uuid
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import fsspec
@@ -20,6 +21,7 @@ from distcore_data.stores import Credentials, blocks, open_store
 from distcore_data.stores import bucket as bucket_module
 from distcore_data.stores.addresses import local_folder, store_kind, without_password
 from distcore_data.stores.bucket import Bucket
+from distcore_data.stores.filesystems import modified, open_filesystem, put_if_absent
 from distcore_data.stores.retries import ATTEMPTS
 from distcore_testing.buckets import BUCKET, KEY, SECRET, Fault
 
@@ -276,6 +278,45 @@ def test_the_memory_of_another_process_is_not_taken_for_ours():
 
 
 # ------------------------------------------------------------------ S3 with faults
+
+
+def test_a_bucket_s_library_neither_asks_again_nor_keeps_listings_by_itself():
+    """Its attempts would multiply ours."""
+    options = {"key": KEY, "secret": SECRET, "config_kwargs": {"read_timeout": 5}}
+    files, root = open_filesystem("s3://bucket/a/", "s3", Credentials(options))
+    assert files.config_kwargs == {
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "read_timeout": 5,
+    }
+    assert (files.retries, files.dircache.use_listings_cache, root) == (1, False, "bucket/a")
+    assert options["config_kwargs"] == {"read_timeout": 5}
+
+
+def test_a_conditional_put_is_the_filesystem_s_own():
+    """By its name for the condition; one that has none is too old."""
+    called = []
+
+    def by_mode(path, content, mode="overwrite"):
+        called.append((path, content, mode))
+
+    def by_overwrite(path, content, overwrite=True):
+        called.append((path, content, overwrite))
+
+    for put in (by_mode, by_overwrite):
+        put_if_absent(SimpleNamespace(_pipe_file=put, pipe_file=put), "abfs", "a/b", b"1")
+    assert called == [("a/b", b"1", "create"), ("a/b", b"1", False)]
+    old = SimpleNamespace(pipe_file=lambda path, content: None)
+    with pytest.raises(StoreError, match=r"too old for conditional puts\. Upgrade"):
+        put_if_absent(old, "abfs", "a/b", b"1")
+
+
+def test_times_of_objects_are_seconds_whatever_they_are_called():
+    when = datetime(2020, 1, 2, tzinfo=UTC)
+    for name in ("LastModified", "last_modified", "updated", "mtime", "created"):
+        for value in (when, when.isoformat(), when.timestamp()):
+            assert modified({"size": 1, name: value}) == 1577923200.0
+    assert modified({"LastModified": None, "created": 5, "updated": 7}) == 7.0
+    assert modified({"size": 1}) == 0.0
 
 
 @pytest.mark.parametrize("kind", ["503", "reset", "lost"])
