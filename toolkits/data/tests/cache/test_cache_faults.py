@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from distcore_core.errors import CacheError, DistcoreError, UserError
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache
 from distcore_data.cache.listing import list_caches
+from distcore_data.cache.syncer import WAITING, Syncer
 from distcore_data.locks import locked, locked_if_free
 
 SCRIPT = faulty_builds.__file__
@@ -95,6 +97,41 @@ def test_a_disk_that_fails_behind_the_writer_stops_the_build(tmp_path, monkeypat
     with pytest.raises(CacheError, match="Input/output error"):
         build.ensure(tmp_path / "root")
     assert listing(tmp_path) == []
+
+
+def test_a_file_that_did_not_reach_the_disk_is_told_at_the_end_and_before_the_next(
+    tmp_path, monkeypatch
+):
+    """The last files of a build have none after them."""
+
+    def broken(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    syncer = Syncer()
+    with open(tmp_path / "a", "wb") as first, open(tmp_path / "b", "wb") as second:
+        syncer.add(first)
+        with pytest.raises(OSError, match="Input/output error"):
+            syncer.wait()
+        assert first.closed
+        with pytest.raises(OSError, match="Input/output error"):
+            syncer.add(second)
+        assert not second.closed  # it is the caller's
+
+
+def test_files_wait_for_those_before_them_and_all_are_on_disk_at_the_end(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(os, "fsync", done.append)
+    with ExitStack() as opened:
+        paths = [tmp_path / str(number) for number in range(3 * WAITING)]
+        files = [opened.enter_context(open(path, "wb")) for path in paths]
+        handles = [each.fileno() for each in files]
+        syncer = Syncer()
+        for each in files:
+            syncer.add(each)
+        syncer.wait()
+        assert sorted(done) == sorted(handles)
+        assert all(each.closed for each in files)
 
 
 # ------------------------------------------------------------- a disk of its own, full or read-only
