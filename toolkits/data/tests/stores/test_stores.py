@@ -292,6 +292,31 @@ def test_a_bucket_s_library_neither_asks_again_nor_keeps_listings_by_itself():
     assert options["config_kwargs"] == {"read_timeout": 5}
 
 
+@pytest.mark.parametrize("size", [9, 10])
+def test_the_parts_of_a_large_upload_that_failed_are_given_up(tmp_path, monkeypatch, size):
+    """They lie in the bucket, are paid for and are in no listing. What failed is told, whatever
+    becomes of them."""
+
+    def put_file(here, there, **options):
+        asked.append((here, there, options))
+        raise PermissionError("closed")
+
+    def abort(name):
+        asked.append(name)
+        raise StoreError("of the parts")
+
+    asked, bucket, path = [], Bucket("s3://bucket/a"), tmp_path / "f"
+    path.write_bytes(bytes(size))
+    monkeypatch.setattr(bucket_module, "ONE_PUT", 10)
+    opened = SimpleNamespace(files=SimpleNamespace(put_file=put_file), root="bucket/a")
+    monkeypatch.setattr(bucket, "_there", lambda: opened)
+    monkeypatch.setattr(bucket, "abort_uploads", abort)
+    with pytest.raises(StoreError, match=r"a/n could not be written.*closed"):
+        bucket.put("n", path)
+    assert asked[0] == (str(path), "bucket/a/n", bucket_module.UPLOAD["s3"])
+    assert asked[1:] == (["n"] if size == 10 else [])
+
+
 def test_a_conditional_put_is_the_filesystem_s_own():
     """By its name for the condition; one that has none is too old."""
     called = []
