@@ -121,7 +121,7 @@ def test_a_pipe_or_a_folder_in_its_place_is_refused(tmp_path, make):
         Study(job(tmp_path), LocalOptions())
 
 
-@pytest.mark.parametrize("harm", ["said twice", "cut short", "gone"])
+@pytest.mark.parametrize("harm", ["said twice", "cut short", "without its last line", "gone"])
 def test_a_journal_that_others_change_meanwhile_ends_the_search_in_words(tmp_path, harm):
     """Its records make it anew, and the search ends as if nothing had been."""
     suite = type("Suite", (ExecutorSuite,), {"name": "local"})()
@@ -132,12 +132,17 @@ def test_a_journal_that_others_change_meanwhile_ends_the_search_in_words(tmp_pat
         told.append(name)
         if len(told) == 1:
             lines = path.read_bytes().splitlines(keepends=True)
-            path.write_bytes(b"".join([*lines, lines[-1]] if harm == "said twice" else lines[:2]))
-            if harm == "gone":
-                path.unlink()
+            left = {
+                "said twice": [*lines, lines[-1]],
+                "cut short": lines[:2],
+                "without its last line": lines[:-1],
+            }
+            path.unlink()
+            if harm in left:
+                path.write_bytes(b"".join(left[harm]))
 
     backend = Plugins().make(BACKEND, "local", {})
-    words = f"{JOURNAL} is damaged, or was changed.* goes on with the search makes it anew"
+    words = f"{JOURNAL} is damaged, or was changed.*Go on with the search \\(--model_resume_path .*made anew"
     with pytest.raises(CheckpointError, match=words):
         suite.make(max_concurrent_trials=1).run(job, backend, tell)
     suite.make(max_concurrent_trials=1).run(job, backend, told.append)

@@ -69,7 +69,10 @@ class LocalExecutor:
             try:
                 _Loop(self, job, study, at_once, gpus, told).run()
             except JournalDamaged as error:
-                advice = "Whoever goes on with the search makes it anew from the trials' records."
+                advice = (
+                    f"Go on with the search (--model_resume_path {job.directory}): it is made anew "
+                    "from the trials' records."
+                )
                 raise CheckpointError(damaged(study.path, error, advice)) from None
 
     # -------------------------------------------------------------- resources
@@ -156,7 +159,7 @@ class _Loop:
                 for each in list(self.running):
                     self._look(each)
         finally:
-            # Those under way are so after a ctrl-C only.
+            # Those under way are so after a ctrl-C or an error only.
             stop([each.process for each in self.running])
             for idle in self.idle.values():
                 idle.close()

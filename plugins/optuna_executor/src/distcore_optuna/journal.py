@@ -55,7 +55,7 @@ class SealedJournal(BaseJournalBackend):
         """What is written within the block comes into the file in one piece at its end.
 
         After an error nothing does, and who has read what was to be written must not go on."""
-        self._look_ahead(None)
+        self._look_ahead()
         waiting: list[dict[str, Any]] = []
         self._waiting = waiting
         try:
@@ -71,7 +71,7 @@ class SealedJournal(BaseJournalBackend):
         if self._waiting is not None:
             yield from self._waiting[log_number_from - len(self._offsets) + 1 :]
             return
-        self._look_ahead(log_number_from)
+        self._look_ahead()
         with self.path.open("rb") as file:
             file.seek(self._offsets[log_number_from])
             for number, line in enumerate(file, log_number_from):
@@ -82,26 +82,28 @@ class SealedJournal(BaseJournalBackend):
         if self._waiting is not None:
             self._waiting += logs
             return
-        self._look_ahead(None)
+        self._look_ahead()
         first = len(self._offsets) - 1
         lines = [sealed({"line": first + at, **each}, line=True) for at, each in enumerate(logs)]
         with self.path.open("ab") as file:
             file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
+        for line in lines:
+            self._offsets.append(self._offsets[-1] + len(line))
 
-    def _look_ahead(self, number: int | None) -> None:
-        """Know where each line up to that number begins, or all. Raises JournalDamaged if what was
+    def _look_ahead(self) -> None:
+        """Know where each line begins and the last one ends. Raises JournalDamaged if what was
         there is not any more."""
-        if not self.path.exists():
-            raise JournalDamaged("it is gone")
-        with self.path.open("rb") as file:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            raise JournalDamaged("it is gone") from None
+        with file:
             if file.seek(0, os.SEEK_END) < self._offsets[-1]:
                 raise JournalDamaged("it was cut short")
             file.seek(self._offsets[-1])
             for line in file:
-                if number is not None and number < len(self._offsets):
-                    return
                 self._offsets.append(self._offsets[-1] + len(line))
 
     def _operation(self, number: int, line: bytes) -> dict[str, Any]:
