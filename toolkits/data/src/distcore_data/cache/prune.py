@@ -171,10 +171,10 @@ def _removed_there(store: Store, entry: Entry) -> str:
     except FileNotFoundError:
         return "it is gone already"
     now, users = clock(store), ["unknown"]
-    store.delete([manifest])
     try:
+        store.delete([manifest])
         users = users_there(store, store.list(f"{entry.key}/"), entry.key, now)
-    finally:  # also if the look fails: nobody could name what is left
+    finally:  # also after an error: nobody could name what is left
         if users:
             store.create(manifest, content)
     if users:
