@@ -179,12 +179,12 @@ def written_report(session: Session, skip: Collection[str]) -> Path | None:
 
 def model_told(session: Session) -> bytes | None:
     """model.json of the model that lies in the experiment's folder now; None: there is none."""
-    from distcore_data.artifact import NAME
+    from distcore_data.artifact import MOST_BYTES, NAME
 
     try:
         if session.mirror is not None:
             return session.mirror.read(f"{MODEL}/{NAME}")
-        return read_bounded(_directory(session) / MODEL / NAME)
+        return read_bounded(_directory(session) / MODEL / NAME, MOST_BYTES)
     except FileNotFoundError:
         return None
 

@@ -33,10 +33,10 @@ class ResultsStore(Protocol):
         """Copy a folder to this machine.
 
         Args:
-            folder: Where to; must not exist.
+            folder: Where to, in place of what lies there.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: There is none. StoreError: It changed meanwhile.
         """
         ...
 

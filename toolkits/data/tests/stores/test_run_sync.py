@@ -101,6 +101,11 @@ def test_files_may_be_larger_than_what_is_read_in_one_request(mirror, tmp_path, 
     mirror.get_folder("model", tmp_path / "here", M)
     assert (tmp_path / "here" / M).read_text() == "12345"
     assert mirror.read(f"model/{M}") == b"12345"
+    monkeypatch.setattr(mirror, "_size", lambda name, told=[4, 5]: told.pop(0))
+    assert mirror.read(f"model/{M}") == b"12345"  # it grew since its size was told
+    monkeypatch.undo()
+    mirror.get_file(f"model/{M}", tmp_path / "file", 4)
+    assert (tmp_path / "file").read_text() == "12345"
     with pytest.raises(FileNotFoundError):
         mirror.read("model/none")
 

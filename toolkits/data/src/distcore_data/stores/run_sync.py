@@ -274,7 +274,9 @@ class Mirror:
             self._room_for(name, Path(tempfile.gettempdir())),
             self.store.open(name, size) as file,
         ):
-            return file.read()
+            content = file.read()
+        # One that grew since its size was told comes with a byte too many, and without the others.
+        return content if len(content) <= size else self.read(name)
 
     def _size(self, name: str) -> int:
         found = self.store.list(name.rpartition("/")[0]).get(name)
@@ -308,6 +310,9 @@ class Mirror:
             open(path, "wb") as target,
         ):
             shutil.copyfileobj(source, target, 1 << 20)
+            whole = target.tell() <= size
+        if not whole:  # see _bytes
+            self.get_file(name, path)
 
     def _room_for(self, name: str, folder: Path) -> AbstractContextManager[None]:
         """Says what to do if this machine has no room for a copy."""
