@@ -612,6 +612,17 @@ def test_a_run_leaves_no_rows_in_the_folder_that_it_reads(
     with pytest.raises(UserError, match=place):
         distcore.experiment(config, dataset=".", view="none")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+    # Where another run lies already, this one is beside it.
+    run = Path("results/experiment_run")
+    run.mkdir(parents=True)
+    shutil.copy("a.parquet", run / "predictions.parquet")
+    with pytest.raises(UserError, match="results/experiment_run_1/predictions"):
+        distcore.experiment(config, dataset="results/**/predictions.parquet", view="none")
+    distcore.experiment(config, dataset=run, view="none", skip=["skip_save_report"])
+    assert Path("results/experiment_run_1/predictions.parquet").exists()
+    going_on = {"model_resume_path": "results/experiment_run_1", "view": "none"}
+    with pytest.raises(UserError, match=r"outside of it, or --skip_save_predictions\."):
+        distcore.experiment(dataset="results", **going_on)
 
 
 def test_two_outputs_with_a_column_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 its end."""
 
 import errno
+import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from distcore.workflow import folders
+from distcore.workflow import folders, results
+from distcore.workflow.requests import TrainRequest
 from distcore_core.errors import CheckpointError, TrainingError, UserError
-from distcore_data.seals import read_sealed
+from distcore_data.seals import MOST_BYTES, read_sealed
 
 
 def fresh(root):
@@ -23,6 +26,18 @@ def test_two_runs_share_no_folder(tmp_path):
     names = [each.name for each in (first, second, third)]
     assert names == ["experiment_run", "experiment_run_1", "experiment_run"]
     assert list(third.iterdir()) == []
+
+
+def test_the_folder_that_a_run_will_have_is_known(tmp_path):
+    asked = TrainRequest(command="experiment", output_directory=tmp_path)
+    for name in ("experiment_run", "experiment_run_1"):
+        assert folders.place_of(asked) == tmp_path / name
+        with fresh(tmp_path) as folder:
+            assert folder.name == name
+            (folder / "notes.txt").write_text("mine")
+    assert folders.place_of(replace(asked, experiment_name="x" * 300)) is not None  # told later
+    assert folders.place_of(replace(asked, model_resume_path=folder)) == folder
+    assert folders.place_of(replace(asked, output_directory="s3://bucket/results")) is None
 
 
 @pytest.mark.parametrize(
@@ -94,6 +109,15 @@ def test_how_a_run_ended_is_said_in_its_folder(tmp_path, error, resuming, state)
         with folders.noting_the_end(session_in(tmp_path), resuming=True):
             pass
         assert not path.exists()
+
+
+def test_a_model_of_many_categories_is_known_when_its_run_goes_on(tmp_path):
+    """Its model.json has more than other documents may have."""
+    path = tmp_path / "model" / "model.json"
+    path.parent.mkdir()
+    path.touch()
+    os.truncate(path, MOST_BYTES + 1)
+    assert len(results.model_told(session_in(tmp_path)) or b"") == MOST_BYTES + 1
 
 
 def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):

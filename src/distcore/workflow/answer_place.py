@@ -133,12 +133,13 @@ def refuse_to_replace(name: str, place: Place, dataset: str | Path) -> None:
         what = "the dataset itself" if len(files) < 2 else f"a file of the dataset {dataset}"
         raise UserError(f"{shown} is {what}. Give another --output_file or --output_directory.")
     if shown == str(path):
-        refuse_among_rows(path, dataset)
+        refuse_among_rows(path, dataset, "--output_file")
 
 
-def refuse_among_rows(path: Path, dataset: object) -> None:
+def refuse_among_rows(path: Path, dataset: object, option: str) -> None:
     """Raise UserError, before any work, if whoever reads the dataset next, a folder or pattern of
-    Parquet files, would read predictions in that place as rows of it."""
+    Parquet files, would read predictions in that place as rows of it. option: what helps beside
+    another folder."""
     from distcore_data.sources.fetch import is_url, local_path
     from distcore_data.sources.parquet_files import would_be_read
 
@@ -147,7 +148,7 @@ def refuse_among_rows(path: Path, dataset: object) -> None:
     if would_be_read(path, local_path(dataset)):
         raise UserError(
             f"{path} would be a file of the dataset {dataset}, and the predictions be read as its "
-            "rows from then on. Give an --output_directory outside of it."
+            f"rows from then on. Give an --output_directory outside of it, or {option}."
         )
 
 

@@ -3,10 +3,11 @@ in a bucket."""
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,14 +159,31 @@ def fresh_folder(root: str | Path, experiment_name: str, model_name: str) -> Ite
     with ExitStack() as stack:
         try:
             base.parent.mkdir(parents=True, exist_ok=True)
-            names = (base.with_name(f"{base.name}_{each}") for each in count(1))
-            folder = next(each for each in chain([base], names) if _claimed(each, stack))
+            folder = next(each for each in _places(base) if _claimed(each, stack))
         except OSError as error:
             raise UserError(
                 f"The results cannot be written to {base}: {error.strerror}. "
                 "Give another --output_directory, --experiment_name or --model_name."
             ) from error
         yield folder
+
+
+def place_of(asked: TrainRequest) -> Path | None:
+    """The folder that the run will have if no other one begins before it; None: one in a bucket."""
+    place = asked.going_on or asked.output
+    if not isinstance(place, Path):
+        return None
+    if asked.going_on:
+        return place
+    base = place / f"{asked.experiment_name}_{asked.model_name}"
+    return next(each for each in _places(base) if not os.path.exists(each) or _holds_nothing(each))
+
+
+def _places(base: Path) -> Iterator[Path]:
+    """The path, then the same with a number behind it."""
+    yield base
+    for number in count(1):
+        yield base.with_name(f"{base.name}_{number}")
 
 
 def _claimed(folder: Path, stack: ExitStack) -> bool:

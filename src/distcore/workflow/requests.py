@@ -78,14 +78,8 @@ class TrainRequest:
         )
 
     @property
-    def predictions(self) -> Path | None:
-        """Where a new run leaves those of its test split (but for a number behind the folder's
-        name); None: nowhere, or in a bucket."""
-        output = self.output
-        saved = self.command == "experiment" and "skip_save_predictions" not in self.skip
-        if not saved or self.going_on or not isinstance(output, Path):
-            return None
-        return output / f"{self.experiment_name}_{self.model_name}" / results.PREDICTIONS
+    def saves_predictions(self) -> bool:
+        return self.command == "experiment" and "skip_save_predictions" not in self.skip
 
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
         """(the config, the weights of a model given from Python): of the run to go on with if no

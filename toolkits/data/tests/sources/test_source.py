@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from subprocess import run
 
 import duckdb
@@ -36,6 +37,7 @@ from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
 from distcore_data.sources import digests, head, jsonlines, parquet_groups, registry
 from distcore_data.sources.memory import as_table
+from distcore_data.sources.parquet_files import parquet_files, would_be_read
 from distcore_data.sources.registry import column_names, open_source, rows_about, sample
 
 RAW = {
@@ -857,3 +859,22 @@ def test_an_array_that_is_written_to_meanwhile_is_told():
         assert source.digest() == digest
         with pytest.raises(DataError, match="in memory: the values changed while they were"):
             source.check_unchanged()
+
+
+@pytest.mark.parametrize("name", ["b.parquet", "x/b.parquet", "x/y/b.parquet", ".x/b.parquet"])
+@pytest.mark.parametrize(
+    "dataset", [".", "*", "*.parquet", "**", "**/*.parquet", "x/*", "?/**/b.*", "x", "b.parquet"]
+)
+def test_which_files_a_folder_or_pattern_would_have(tmp_path, monkeypatch, name, dataset):
+    """The same as it has once they are there."""
+    (folder := tmp_path / "data[1]").mkdir()
+    monkeypatch.chdir(folder)
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = would_be_read(path, Path(dataset))
+    path.write_bytes(b"")
+    try:
+        found = parquet_files(Path(dataset), dataset)
+    except DataError:
+        found = []
+    assert told == (path in found and dataset != name)

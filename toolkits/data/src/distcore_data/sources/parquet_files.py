@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from distcore_data.sources.fetch import PARQUET, existing, is_parquet
 
 def parquet_files(path: Path, shown: str) -> list[Path]:
     """The file itself, or the Parquet files of a folder or pattern, sorted by relative path."""
-    if any(mark in str(path) for mark in "*?[") and not path.exists():
+    if _is_pattern(str(path)) and not path.exists():
         found = [
             Path(each)
             for each in sorted(glob.glob(str(path), recursive=True))
@@ -46,14 +47,32 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
 
 
 def would_be_read(path: Path, dataset: Path) -> bool:
-    """Whether a file of that path, once it is there, is one of the Parquet files of the folder or
-    pattern `dataset`. (Of a pattern, `**` is taken for one folder.)"""
-    if not is_parquet(path.name):
+    """Whether a file of that path, once it is there, is one of the files of the folder or pattern
+    `dataset`."""
+    parts = () if dataset.exists() else dataset.parts
+    fixed = next((at for at, part in enumerate(parts) if _is_pattern(part)), len(parts))
+    folder = os.path.realpath(Path(*parts[:fixed]) if parts else dataset)
+    place = Path(os.path.realpath(path))
+    if not place.is_relative_to(folder):
         return False
+    below = place.relative_to(folder).parts
     if dataset.is_dir():
-        below, folder = Path(os.path.realpath(path)), os.path.realpath(dataset)
-        return below.is_relative_to(folder) and not _hidden(below.relative_to(folder).parts)
-    return Path(os.path.abspath(path)).match(os.path.abspath(dataset))
+        return is_parquet(path.name) and not _hidden(below)
+    return fixed < len(parts) and _fits(below, parts[fixed:])
+
+
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether glob finds the path by the pattern."""
+    if not pattern or not parts:
+        return not parts and all(each == "**" for each in pattern)
+    shown = not parts[0].startswith(".") or pattern[0].startswith(".")
+    if pattern[0] == "**":
+        return _fits(parts, pattern[1:]) or (shown and _fits(parts[1:], pattern))
+    return shown and fnmatch(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
+
+
+def _is_pattern(text: str) -> bool:
+    return any(mark in text for mark in "*?[")
 
 
 def _hidden(parts: Sequence[str]) -> bool:
