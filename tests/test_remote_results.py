@@ -415,12 +415,12 @@ def test_a_run_that_was_taken_for_dead_ends_when_it_comes_back(place, bucket):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     theirs = json.dumps({"id": "another"}).encode()
-    while (
-        process.poll() is None
-    ):  # a beat of the first may be on its way, and come after one of these
+    # A beat of the first may be on its way, and come after one of these.
+    until = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < until:
         client.put_object(Bucket=BUCKET, Key=f"{RUN}/running.json", Body=theirs)
         time.sleep(0.5)
-    ended = place.finish(process)
+    ended = place.finish(process, seconds=10)
     assert ended.code == 1, ended.err
     assert f"Another process has gone on with the run in {RESULTS}/" in ended.err
     assert "Traceback" not in ended.err

@@ -22,7 +22,7 @@ from distcore_tabular.number import NumberFeature, edges
 from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
 from distcore_testing.features import FeatureSuite
 
-numbers = st.floats(-1e12, 1e12).filter(lambda x: x == 0.0 or abs(x) > 1e-150)
+numbers = st.floats(-1e12, 1e12).filter(lambda x: x == 0.0 or abs(x) > 1e-130)
 """Of columns of smaller ones no double holds the standard deviation."""
 columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(
     lambda each: any(x is not None for x in each)
