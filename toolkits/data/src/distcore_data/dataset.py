@@ -15,7 +15,7 @@ from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
 from distcore_data.home import cache_home
 from distcore_data.roles import OWN
-from distcore_data.sources.fetch import Workplace, without_secrets
+from distcore_data.sources.fetch import Workplace, has_marks, without_secrets
 from distcore_data.sources.formats import Placed
 from distcore_data.sources.names import name_of
 from distcore_data.sources.tiles import TARGET_BYTES
@@ -161,7 +161,7 @@ class Data:
             and not is_temporary(first)
         ):
             path = Path(os.path.abspath(os.path.expanduser(first)))
-            while any(mark in path.name for mark in "*?["):
+            while has_marks(path.name):
                 path = path.parent
             return str(path.parent / CACHE_FOLDER)
         return os.path.join(cache_home(), "distcore")

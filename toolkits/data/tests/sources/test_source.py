@@ -878,3 +878,9 @@ def test_which_files_a_folder_or_pattern_would_have(tmp_path, monkeypatch, name,
     except DataError:
         found = []
     assert told == (path in found and dataset != name)
+
+
+def test_a_pattern_that_is_no_possible_name_is_told_as_one():
+    assert not would_be_read(Path("b.parquet"), Path("x" * 5000))
+    with pytest.raises(DataError, match="no file fits this pattern"):
+        open_source("x" * 5000 + "*.parquet", {"a": "number"})

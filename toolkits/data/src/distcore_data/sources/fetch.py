@@ -113,6 +113,16 @@ def local_path(dataset: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(os.fspath(dataset).removeprefix("file://")))
 
 
+def has_marks(text: str) -> bool:
+    """Whether a path, or a part of one, has what glob's patterns have."""
+    return any(mark in text for mark in "*?[")
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path of this machine is a pattern: a file of that very name comes first."""
+    return has_marks(str(path)) and not os.path.exists(path)
+
+
 def existing(path: Path) -> Path:
     """The path itself. Raises DataError with the nearest name in its folder when there is no
     such file, and for what is neither a file nor a folder."""
@@ -344,7 +354,7 @@ def _remote_files(
     to (None: it names one file)."""
     if shown.startswith(("http://", "https://")):
         return {}, None
-    if _is_pattern(path):
+    if has_marks(path):
         root = os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
     elif filesystem.isdir(path):
         root = path
@@ -361,14 +371,10 @@ def _remote_files(
     return files, root
 
 
-def _is_pattern(path: str) -> bool:
-    return any(mark in path for mark in "*?[")
-
-
 def _listed(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
     """The Parquet files that a folder or a pattern names now, in order, with the version of
     each."""
-    look = filesystem.glob if _is_pattern(path) else filesystem.find
+    look = filesystem.glob if has_marks(path) else filesystem.find
     found = look(path, detail=True)
     return {file: _version_in(found[file]) for file in sorted(found) if is_parquet(file)}
 

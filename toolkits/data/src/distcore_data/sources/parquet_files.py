@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import refuse_foreign, words_of
-from distcore_data.sources.fetch import PARQUET, existing, is_parquet
+from distcore_data.sources.fetch import PARQUET, existing, has_marks, is_parquet, is_pattern
 
 
 def parquet_files(path: Path, shown: str) -> list[Path]:
     """The file itself, or the Parquet files of a folder or pattern, sorted by relative path."""
-    if _is_pattern(str(path)) and not path.exists():
+    if is_pattern(path):
         found = [
             Path(each)
             for each in sorted(glob.glob(str(path), recursive=True))
@@ -49,14 +49,14 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
 def would_be_read(path: Path, dataset: Path) -> bool:
     """Whether a file of that path, once it is there, is one of the files of the folder or pattern
     `dataset`."""
-    parts = () if dataset.exists() else dataset.parts
-    fixed = next((at for at, part in enumerate(parts) if _is_pattern(part)), len(parts))
+    parts = () if os.path.exists(dataset) else dataset.parts
+    fixed = next((at for at, part in enumerate(parts) if has_marks(part)), len(parts))
     folder = os.path.realpath(Path(*parts[:fixed]) if parts else dataset)
     place = Path(os.path.realpath(path))
     if not place.is_relative_to(folder):
         return False
     below = place.relative_to(folder).parts
-    if dataset.is_dir():
+    if os.path.isdir(dataset):
         return is_parquet(path.name) and not _hidden(below)
     return fixed < len(parts) and _fits(below, parts[fixed:])
 
@@ -69,10 +69,6 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if pattern[0] == "**":
         return _fits(parts, pattern[1:]) or (shown and _fits(parts[1:], pattern))
     return shown and fnmatch(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
-
-
-def _is_pattern(text: str) -> bool:
-    return any(mark in text for mark in "*?[")
 
 
 def _hidden(parts: Sequence[str]) -> bool:

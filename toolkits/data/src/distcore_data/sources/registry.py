@@ -30,6 +30,7 @@ from distcore_data.sources.fetch import (
     Workplace,
     download,
     existing,
+    is_pattern,
     is_url,
     local_path,
     removed,
@@ -336,7 +337,7 @@ def _of_file(
 ) -> str:
     """The format of what lies at a path. Raises DataError if it cannot be read as the user names
     it."""
-    pattern = any(mark in str(path) for mark in "*?[") and not path.exists()
+    pattern = is_pattern(path)
     if pattern or existing(path).is_dir():
         wanted = _by_ending(file_name, plugins) if pattern and name == AUTO else name
         if wanted not in (None, AUTO) and not plugins.make(SOURCE, wanted).folders:
