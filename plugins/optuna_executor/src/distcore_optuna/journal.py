@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,7 @@ class SealedJournal(BaseJournalBackend):
             file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
-        for line in lines:
-            self._offsets.append(self._offsets[-1] + len(line))
+        self._pass(lines)
 
     def _look_ahead(self) -> None:
         """Know where each line begins and the last one ends. Raises JournalDamaged if what was
@@ -103,8 +102,11 @@ class SealedJournal(BaseJournalBackend):
             if file.seek(0, os.SEEK_END) < self._offsets[-1]:
                 raise JournalDamaged("it was cut short")
             file.seek(self._offsets[-1])
-            for line in file:
-                self._offsets.append(self._offsets[-1] + len(line))
+            self._pass(file)
+
+    def _pass(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self._offsets.append(self._offsets[-1] + len(line))
 
     def _operation(self, number: int, line: bytes) -> dict[str, Any]:
         try:

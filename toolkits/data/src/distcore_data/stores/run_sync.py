@@ -29,6 +29,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from distcore_core.contracts import ResultsStore
 from distcore_core.errors import StoreError, TrainingError, UserError
@@ -270,13 +271,8 @@ class Mirror:
         return self._bytes(name, self._size(name))
 
     def _bytes(self, name: str, size: int) -> bytes:
-        with (
-            self._room_for(name, Path(tempfile.gettempdir())),
-            self.store.open(name, size) as file,
-        ):
-            content = file.read()
-        # One that grew since its size was told comes with a byte too many, and without the others.
-        return content if len(content) <= size else self.read(name)
+        with self._opened(name, size, Path(tempfile.gettempdir())) as file:
+            return file.read()
 
     def _size(self, name: str) -> int:
         found = self.store.list(name.rpartition("/")[0]).get(name)
@@ -304,15 +300,21 @@ class Mirror:
             )
 
     def _get(self, name: str, size: int, path: Path) -> None:
-        with (
-            self._room_for(name, path.parent),
-            self.store.open(name, size) as source,
-            open(path, "wb") as target,
-        ):
+        with self._opened(name, size, path.parent) as source, open(path, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
-            whole = target.tell() <= size
-        if not whole:  # see _bytes
-            self.get_file(name, path)
+
+    @contextmanager
+    def _opened(self, name: str, size: int, folder: Path) -> Iterator[BinaryIO]:
+        """The whole file. One that grew since its size was told comes with a byte too many, and
+        without the others: it is opened again."""
+        with self._room_for(name, folder):
+            while True:
+                with self.store.open(name, size) as file:
+                    if file.seek(0, os.SEEK_END) <= size:
+                        file.seek(0)
+                        yield file
+                        return
+                size = self._size(name)
 
     def _room_for(self, name: str, folder: Path) -> AbstractContextManager[None]:
         """Says what to do if this machine has no room for a copy."""
