@@ -48,8 +48,7 @@ def run(asked: TrainRequest) -> Outcome:
     config, weights = asked.to_run()
     start = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
-    place = folders.place_of(asked)
-    if asked.saves_predictions and place is not None:
+    if asked.saves_predictions and (place := folders.place_of(asked)) is not None:
         for _, dataset in data.given() or [(0, data.dataset)]:
             refuse_among_rows(place / results.PREDICTIONS, dataset, "--skip_save_predictions")
     with Stoppable(), ExitStack() as stack:

@@ -49,16 +49,18 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
 def would_be_read(path: Path, dataset: Path) -> bool:
     """Whether a file of that path, once it is there, is one of the files of the folder or pattern
     `dataset`."""
-    parts = () if os.path.exists(dataset) else dataset.parts
-    fixed = next((at for at, part in enumerate(parts) if has_marks(part)), len(parts))
-    folder = os.path.realpath(Path(*parts[:fixed]) if parts else dataset)
-    place = Path(os.path.realpath(path))
-    if not place.is_relative_to(folder):
+    folder = dataset
+    pattern: tuple[str, ...] = ()
+    if is_pattern(dataset):
+        fixed = next(at for at, part in enumerate(dataset.parts) if has_marks(part))
+        folder, pattern = Path(*dataset.parts[:fixed]), dataset.parts[fixed:]
+    elif not os.path.isdir(dataset):
         return False
-    below = place.relative_to(folder).parts
-    if os.path.isdir(dataset):
-        return is_parquet(path.name) and not _hidden(below)
-    return fixed < len(parts) and _fits(below, parts[fixed:])
+    place, above = Path(os.path.realpath(path)), os.path.realpath(folder)
+    if not place.is_relative_to(above):
+        return False
+    below = place.relative_to(above).parts
+    return _fits(below, pattern) if pattern else is_parquet(path.name) and not _hidden(below)
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
