@@ -1,5 +1,4 @@
-"""The local backend: worker groups that name who died, threads shared out, ctrl-C that ends all,
-and what the machine has."""
+"""The local backend: worker groups that name who died, threads shared out, ctrl-C that ends all."""
 
 import os
 import re
@@ -16,7 +15,7 @@ import worker_group_jobs
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
-from distcore_local import machine
+from distcore_data.threads import processors
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 
@@ -36,7 +35,7 @@ def test_an_exit_code_is_told_and_handlers_are_put_back():
 
 @pytest.mark.system
 def test_threads_are_shared_out_or_given():
-    shared = max(1, machine.cpus() // 2)
+    shared = max(1, processors() // 2)
     assert (
         backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=2))
         == [(shared, str(shared))] * 2
@@ -145,36 +144,6 @@ def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path
     )
     saved = checkpoint.load_newest(kept)
     assert saved.state["train"]["step"] == saved.step == step
-
-
-def test_cpus_know_the_quota_of_a_container(tmp_path):
-    mine = len(os.sched_getaffinity(0))
-    assert machine.cpus(tmp_path) == mine
-    (tmp_path / "cpu.max").write_text("max 100000")
-    assert machine.cpus(tmp_path) == mine
-    (tmp_path / "cpu.max").write_text("50000 100000")
-    assert machine.cpus(tmp_path) == 1
-    (tmp_path / "cpu.max").write_text("900000000 100000")
-    assert machine.cpus(tmp_path) == mine
-
-
-def test_gpus_are_device_files_within_what_is_visible(tmp_path, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    assert machine.gpus(tmp_path) == 3
-    for visible, count in (
-        ("", 0),
-        ("-1", 0),
-        ("0", 1),
-        ("1,0", 2),
-        ("0,-1,1", 1),
-        ("0,1,2,3", 3),
-        ("99", 0),
-        ("1,7", 1),
-    ):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert machine.gpus(tmp_path) == count, visible
 
 
 def test_more_ranks_than_gpus_are_refused_before_any_is_started(monkeypatch):

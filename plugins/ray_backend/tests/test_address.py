@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -311,3 +312,9 @@ def test_the_doctor_names_a_stale_file(tmp_path, free):
     (told,) = [each for each in checks() if each[0] == "cluster"]
     assert not told[1]
     assert "remove that file" in told[2]
+
+
+def test_a_hidden_gpu_is_none_of_the_cluster_that_would_be_started(monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert cluster.resources_here(BackendOptions()).gpus == 0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
+from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
-from distcore_local.machine import cpus, gpus
+from distcore_data.threads import processors
 from distcore_torch.training import parents
 from distcore_torch.training.rank_process import launched_rank
 from distcore_torch.training.trainer import refuse_shared_gpus
@@ -69,7 +70,7 @@ class LocalBackend(BackendBase):
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a
         cgroup's limit."""
-        return Resources(cpus=cpus(), gpus=gpus(), nodes=1, memory_bytes=free_bytes())
+        return Resources(cpus=processors(), gpus=gpus(), nodes=1, memory_bytes=free_bytes())
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
         """Start the ranks, restart all of them when one is lost, and give their results in rank
@@ -81,13 +82,13 @@ class LocalBackend(BackendBase):
 
         if group.use_gpu:
             refuse_shared_gpus(group.ranks, gpus())
-        return run(group, group.threads or max(1, cpus() // group.ranks))
+        return run(group, group.threads or max(1, processors() // group.ranks))
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """Run function(item) in processes, one a CPU; results in the order of the items, the
         first error raised."""
         items = list(items)
-        workers = min(cpus(), len(items))
+        workers = min(processors(), len(items))
         if workers <= 1:
             yield from map(function, items)
             return

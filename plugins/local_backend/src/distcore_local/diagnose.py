@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
 from distcore_data.os_errors import human_bytes
+from distcore_data.threads import processors
 from distcore_local import shared_memory
-from distcore_local.machine import cpus, gpus
 
 
 def checks() -> list[tuple[str, bool, str]]:
     """(what was checked, whether it is well, what was found)."""
     found = [
-        ("processors", True, f"{cpus()} of {os.cpu_count()} usable"),
+        ("processors", True, f"{processors()} of {os.cpu_count()} usable"),
         ("GPUs", True, str(gpus())),
     ]
     free = free_bytes()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, Rank, TrainJob, TrainResult
 from distcore_core.errors import Stopped
-from distcore_local.machine import cpus
+from distcore_data.threads import processors
 from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
 from distcore_torch.training.job import train_options
@@ -125,7 +125,7 @@ def _room() -> int:
     would run."""
     import torch
 
-    return min(cpus(), torch.get_num_threads()) if is_own_process() else 1
+    return min(processors(), torch.get_num_threads()) if is_own_process() else 1
 
 
 class DataParallelTrainer(TorchTrainer):

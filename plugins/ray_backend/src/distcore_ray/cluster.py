@@ -6,11 +6,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Resources
 from distcore_core.errors import DistcoreError, UserError
+from distcore_data.gpus import gpus
+from distcore_data.memory import free_bytes
 from distcore_data.threads import processors
 from distcore_ray import settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
@@ -253,29 +254,10 @@ def is_connected() -> bool:
 
 def resources_here(options: BackendOptions) -> Resources:
     """What a cluster that is started on this machine would have; Ray is not imported for it."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = len(
-        [
-            each
-            for each in Path("/dev").glob("nvidia[0-9]*")
-            if each.name.removeprefix("nvidia").isdigit()
-        ]
-    )
-    seen = (
-        there
-        if visible is None
-        else min(there, len([each for each in visible.split(",") if each.strip()]))
-    )
     return Resources(
         cpus=options.num_cpus or processors(),
-        gpus=seen if options.num_gpus is None else options.num_gpus,
+        gpus=gpus() if options.num_gpus is None else options.num_gpus,
         nodes=1,
-        memory_bytes=_free_bytes(),
+        memory_bytes=free_bytes(),
         workers=1,
     )
-
-
-def _free_bytes() -> int:
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return 0
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

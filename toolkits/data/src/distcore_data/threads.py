@@ -8,9 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 R = TypeVar("R")
+
+CGROUP = Path("/sys/fs/cgroup")
 
 SPINS = 2500
 """Turns of the loop in which an idle thread of OpenMP (GNU's, which torch brings) waits before it
@@ -20,9 +23,16 @@ holds the processor that the late one needs. With fewer turns it sleeps in most 
 waking up takes long a step is a quarter slower."""
 
 
-def processors() -> int:
-    """How many this process may use. macOS does not say, so there it is all of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def processors(cgroup: Path = CGROUP) -> int:
+    """How many this process may use: its affinity (macOS does not say, so there it is all of them),
+    and the quota of its container, rounded up."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        # cgroup v2: quota and period in microseconds
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return mine
+    return mine if quota == "max" else max(1, min(mine, -(-int(quota) // int(period))))
 
 
 def patient_threads() -> None:
