@@ -233,11 +233,11 @@ def main():
         return build(builder)
 
     try:
-        build.ensure(root, build=work, on_hit=lambda cache: outcome.append("hit"))
+        build.ensure(root, build=work)
     except DistcoreError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    print(*outcome, file=sys.stderr)
+    print(*outcome or ["hit"], file=sys.stderr)
     return 0
 
 

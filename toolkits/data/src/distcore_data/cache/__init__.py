@@ -147,7 +147,6 @@ def ensure_cache(
     credentials: Credentials | None = None,
     plugins: Plugins | None = None,
     progress: Progress | None = None,
-    on_hit: Callable[[Cache], None] | None = None,
 ) -> Cache:
     """The cache `key` under `root`, a path or an address such as s3://bucket/folder: the one that
     is there, or built by `build(builder)` and committed.
@@ -172,20 +171,15 @@ def ensure_cache(
             progress.note = "waiting for another run that builds this cache"
         log.warning("Another run is building the cache %s; waiting for it.", files.home)
 
-    built = False
     if damage() is not None:
         if cache.in_bucket:
             from distcore_data.cache.remote import build_there
 
-            built = build_there(files, key, format, build, plugins, on_wait=say_waiting)
+            build_there(files, key, format, build, plugins, on_wait=say_waiting)
         else:
-            built = build_here(
-                cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting
-            )
+            build_here(cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting)
     elif not cache.in_bucket:
         sweep_lock(cache.folder)
-    if not built and on_hit is not None:
-        on_hit(cache)
     return cache
 
 

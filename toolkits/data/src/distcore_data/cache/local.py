@@ -51,9 +51,9 @@ def build_here(
     *,
     damage: Callable[[], str | None],
     on_wait: Callable[[], None],
-) -> bool:
-    """Build the cache that `folder` is to hold; its name is the key. False: another process did,
-    while we waited.
+) -> None:
+    """Build the cache that `folder` is to hold, unless another process did while we waited; its
+    name is the key.
 
     damage: why what lies there cannot be used, or None; asked again once the lock is held."""
     directory, key = folder.parent, folder.name
@@ -64,13 +64,12 @@ def build_here(
             stack.enter_context(locked(directory / f"{key}.lock", on_wait=on_wait))
         found = damage()
         if found is None:
-            return False
+            return
         if folder.exists():
             refuse_closed(folder)
             log.warning("%s It is built again now.", found.removesuffix(REBUILD).strip())
         _sweep(directory, key)
         _build(folder, format, build, plugins)
-    return True
 
 
 def refuse_closed(folder: Path) -> None:

@@ -107,18 +107,18 @@ def build_there(
     plugins: Plugins | None,
     *,
     on_wait: Callable[[], None],
-) -> bool:
-    """Build the cache whose manifest is to lie beside `files`. False: another builder's counts, and
+) -> None:
+    """Build the cache whose manifest is to lie beside `files`, unless another builder's counts and
     is whole.
 
     Raises StoreError if the bucket fails or cannot decide between builders."""
     store = files.store
     with Lease(store, f"{key}/{LEASE}") as lease:
         if not lease.acquire(until=lambda: damage_of(files, key) is None, on_wait=on_wait):
-            return False
+            return
         damage = damage_of(files, key)
         if damage is None:
-            return False
+            return
         damaged = read_if_there(store, f"{key}/{MANIFEST}")
         if damaged is not None:
             log.warning("%s It is built again now.", damage.removesuffix(REBUILD).strip())
@@ -137,7 +137,6 @@ def build_there(
             damage = damage_of(files, key)
             if damage is not None:
                 raise CacheError(f"{damage} Another builder put it there while this one worked.")
-        return counts
 
 
 # ------------------------------------------------------------------ inside
