@@ -36,7 +36,7 @@ def plugins() -> Plugins:
 def read(text: str, more: str = "") -> RunConfig:
     """A whole config from text: both passes."""
     return resolve(
-        load_config("a.yaml", text=textwrap.dedent(text) + textwrap.dedent(more)),
+        load_config(parse(textwrap.dedent(text) + textwrap.dedent(more), "a.yaml")),
         Plugins(),
         DEFAULTS,
         "local",

@@ -13,6 +13,7 @@ import pytest
 from distcore.config import RunConfig, load_config, resolve
 from distcore.config.reference import render
 from distcore.config.schema import json_schema
+from distcore.config.yaml_document import parse
 from distcore_core.errors import ConfigError, PluginBroken, PluginConflict
 from distcore_core.registry.manager import Plugins
 
@@ -55,7 +56,7 @@ def plugin(
 
 def read(text: str) -> RunConfig:
     return resolve(
-        load_config("a.yaml", text=CONFIG + textwrap.dedent(text)), Plugins(), {}, "local"
+        load_config(parse(CONFIG + textwrap.dedent(text), "a.yaml")), Plugins(), {}, "local"
     )
 
 
@@ -96,7 +97,7 @@ def test_what_a_plugin_knows_of_a_name_that_nobody_offers_is_told(
     with pytest.raises(
         ConfigError, match=r"Old Co\. called it so\. No installed plugin offers feature 'amount'"
     ):
-        resolve(load_config("a.yaml", text=text), Plugins(), {}, "local")
+        resolve(load_config(parse(text, "a.yaml")), Plugins(), {}, "local")
 
 
 def test_a_plugin_that_the_config_blocks_changes_nothing_in_it(plugin: Callable[..., None]) -> None:

@@ -47,7 +47,6 @@ __all__ = [
 def load_config(
     source: str | Path | Mapping[str, Any] | Document | RunConfig | None,
     *,
-    text: str | None = None,
     backend: str | None = None,
     random_seed: int | None = None,
     plugins: Plugins | None = None,
@@ -57,15 +56,14 @@ def load_config(
 
     source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass
         before gave.
-    text: the YAML text itself; `source` is then its name. backend, random_seed: override what the
-        config says.
+    backend, random_seed: override what the config says.
     plugins: those at hand; without them the installed ones that the config does not block.
     """
     if isinstance(source, RunConfig):
         return with_overrides(source, backend=backend, random_seed=random_seed)
     from distcore.config.read import read
 
-    config, issues = read(document_of(source, text), plugins)
+    config, issues = read(document_of(source), plugins)
     config = with_overrides(config, backend=backend, random_seed=random_seed)
     if issues:
         raise ConfigError(sorted({*issues, *_mistakes_of_plugins(config)}), config.source)
@@ -127,15 +125,11 @@ def with_overrides(
     return config
 
 
-def document_of(
-    source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None
-) -> Document:
+def document_of(source: str | Path | Mapping[str, Any] | Document | None) -> Document:
     """The document of what `load_config` takes. Raises UserError if there is none, ConfigError
     if it cannot be read."""
     from distcore.config.yaml_document import from_mapping, parse, read_document
 
-    if text is not None:
-        return parse(text, str(source) if isinstance(source, str | Path) else "config")
     if source is None:
         raise UserError(
             "No config was given. Give one with --config or --config_str; `distcore init` writes "
