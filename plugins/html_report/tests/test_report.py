@@ -23,7 +23,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_report.page import SHAPES, render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
-from distcore_report.summary_sections import columns
+from distcore_report.summary_sections import columns, resources
 from distcore_search.vouched import DIGESTS, write_vouched
 
 
@@ -215,6 +215,14 @@ def test_a_trainer_that_tells_little_of_its_best_round_has_a_summary_all_the_sam
     summary = {"best": best, "evaluations": 1, "stages": [], "scores": {}, "backend": "local"}
     (folder(tmp_path) / "summary.json").write_bytes(sealed(summary))
     assert "<small>best evaluation</small><b>1</b><small>of 1</small>" in render(tmp_path)
+
+
+def test_a_long_training_is_told_in_hours() -> None:
+    summary = {
+        "stages": [{"name": "train", "rows": 10, "seconds": 11_224.0}],
+        "peak_memory_bytes": 1 << 30,
+    }
+    assert "3 h 7 min" in "".join(resources(summary))
 
 
 def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:

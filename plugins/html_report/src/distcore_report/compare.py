@@ -17,6 +17,7 @@ from distcore_core.errors import UserError
 from distcore_data import charts
 from distcore_data.printable import printable
 from distcore_data.table import table
+from distcore_report import summary_sections
 from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
@@ -283,7 +284,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     """The parts, as HTML."""
     names = [run.name for run in runs]
     yield "<h1>Comparison</h1>"
-    yield _html([HEADER, *((run.name, *row(run)[1:]) for run in runs)])
+    yield summary_sections.table(HEADER, [(run.name, *row(run)[1:]) for run in runs])
     yield '<h2>Curves</h2><div class="row">'
     for what, series in curves(runs):
         points = {
@@ -294,15 +295,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     found = differences(runs)
     yield "<h2>Metrics</h2>"
     yield from (f"<p>{escape(each)}</p>" for each in in_doubt(runs, found))
-    yield _html([("metric", *names), *metrics(runs)])
+    yield summary_sections.table(("metric", *names), metrics(runs))
     yield "<h2>Config</h2>"
     same = "<p>The configs are the same.</p>"
-    yield _html([("option", *names), *_first(found)]) if found else same
-
-
-def _html(rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(each)}</th>" for each in rows[0])
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in each)}</tr>" for each in rows[1:]
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+    yield summary_sections.table(("option", *names), _first(found)) if found else same

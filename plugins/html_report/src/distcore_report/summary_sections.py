@@ -10,6 +10,7 @@ from typing import Any
 from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
 from distcore_data.charts import number
+from distcore_report.runs_command import duration
 
 FILE = "summary.json"
 SPLITS = ("training", "validation", "test")
@@ -62,7 +63,7 @@ def headline(summary: JSON) -> Iterator[str]:
     train = [each for each in summary["stages"] if each["name"] == "train"]
     if train:
         seconds = sum(each["seconds"] for each in train)
-        cells.append(("training", _seconds(seconds), f"on backend {summary['backend']}"))
+        cells.append(("training", duration(seconds), f"on backend {summary['backend']}"))
     boxes = "".join(
         f"<div><small>{escape(name)}</small><b>{escape(value)}</b><small>{escape(text)}"
         "</small></div>"
@@ -231,7 +232,7 @@ def resources(summary: JSON) -> Iterator[str]:
         [
             each["name"],
             f"{each['rows']:,}",
-            _seconds(each["seconds"]),
+            duration(each["seconds"]),
             f"{each['rows'] / each['seconds']:,.0f}" if each["seconds"] > 0 else "–",
         ]
         for each in summary["stages"]
@@ -265,7 +266,3 @@ def _value(value: Any) -> str:
 
 def _told(value: Any) -> str:
     return number(value, 6) if isinstance(value, float) else str(value)
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
