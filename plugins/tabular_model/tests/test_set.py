@@ -155,3 +155,8 @@ def test_the_data_half_of_texts_and_sets_imports_no_torch():
         "set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_arguments_that_no_norm_has_are_told():
+    with pytest.raises(ConfigError, match=r"norm_params: a norm has no argument 'nonsense'"):
+        feature(encoder={"norm_params": {"nonsense": 1}})

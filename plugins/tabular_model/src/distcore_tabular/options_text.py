@@ -23,6 +23,7 @@ from distcore_tabular.options_network import (
     FCLayerOptions,
     Initializer,
     Norm,
+    NormParams,
     Options,
     refuse,
 )
@@ -344,7 +345,7 @@ class SetEmbed(EmbeddingOptions):
     norm: Norm = Field(
         None, description="batch (over a worker's own rows) or layer; also of the layers' input."
     )
-    norm_params: dict[str, Any] | None = Field(
+    norm_params: NormParams = Field(
         None, description="Arguments of torch's BatchNorm1d or LayerNorm."
     )
     activation: Activation = Field("relu", description="Activation of each layer; null: none.")
