@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -318,3 +319,16 @@ def test_a_hidden_gpu_is_none_of_the_cluster_that_would_be_started(monkeypatch):
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert cluster.resources_here(BackendOptions()).gpus == 0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_interface_of_an_address_of_either_family_is_found(address):
+    from distcore_ray.rendezvous import _interface_of
+
+    try:
+        socket.create_server(
+            (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        ).close()
+    except OSError:
+        pytest.skip(f"this machine has no {address}")
+    assert _interface_of(address) == ("lo" if sys.platform == "linux" else "lo0")

@@ -8,11 +8,9 @@ Whatever environment variables its `on_start` sets in the workers, the ranks hav
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import os
 import socket
-import struct
 from typing import Any
 
 from ray.train.backend import Backend, BackendConfig
@@ -20,7 +18,6 @@ from ray.train.backend import Backend, BackendConfig
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import UserError
 
-SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 
 
@@ -89,15 +86,10 @@ def _point_to(address: str, port: int, alone: bool) -> None:
 
 
 def _interface_of(address: str) -> str | None:
-    """The network interface that has the IPv4 address; None: not found."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                found = fcntl.ioctl(
-                    probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
-                )
-            except OSError:  # it has none
-                continue
-            if socket.inet_ntoa(found[20:24]) == address:
-                return name
+    """The network interface that has the IP address; None: not found."""
+    import psutil  # Ray's own, found once Ray was imported
+
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address == address for each in found):
+            return name
     return None
