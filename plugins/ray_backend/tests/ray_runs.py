@@ -3,7 +3,6 @@ moment to strike."""
 
 import hashlib
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -96,15 +95,3 @@ def until(condition, seconds=300):
             return found
         time.sleep(0.05)
     raise AssertionError(f"waited {seconds} s in vain")
-
-
-def at_first_checkpoint(folder, action):
-    """A thread that calls the action once a checkpoint of the run is there."""
-
-    def wait():
-        until(lambda: checkpoints(folder))
-        action()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
