@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +23,7 @@ from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import training_log
 from distcore_core.progress import Progress, Round, Stage
 from distcore_data.seals import read_lines
+from distcore_testing.rank_jobs import until
 
 ROOT = Path(__file__).parent.parent
 PENGUINS = ROOT / "examples" / "penguins"
@@ -104,7 +104,7 @@ def test_bars_show_stage_rate_and_loss() -> None:
     with ProgressView(progress, stream=stream):
         progress.begin("train", total=10, unit="steps", rows_per_unit=100)
         progress.done, progress.loss = 5, 0.25
-        until(lambda: "loss 0.2500" in stream.getvalue())
+        assert until(lambda: "loss 0.2500" in stream.getvalue())
         progress.end()
     assert "train" in stream.getvalue()
 
@@ -244,15 +244,8 @@ def test_a_long_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProgressView(progress, "lines", stream):
         progress.begin("train", total=3000, unit="steps", rows_per_unit=32)
         progress.done = 120
-        until(lambda: stream.getvalue().count("step 120 of 3,000 (4 %)") > 1)
+        assert until(lambda: stream.getvalue().count("step 120 of 3,000 (4 %)") > 1)
         assert " left" in stream.getvalue()
-
-
-def until(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_the_log_of_a_resumed_run_holds_each_round_once(tmp_path: Path) -> None:

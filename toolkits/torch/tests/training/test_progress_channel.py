@@ -4,19 +4,12 @@ import itertools
 import os
 import sys
 import tempfile
-import time
 
 import torch
 
 from distcore_core.progress import Progress, Round
+from distcore_testing.rank_jobs import until
 from distcore_torch.training.progress_channel import FileReporter, file_progress_channel
-
-
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_numbers_arrive_and_the_file_is_gone_afterwards():
@@ -26,7 +19,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
         with progress_channel.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
             worker.done, worker.loss = 7, torch.tensor(0.5)
-            until(lambda: shown.done == 7)
+            assert until(lambda: shown.done == 7, 120)
             assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == (
                 "train",
                 10,
@@ -49,7 +42,7 @@ def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
     ):
         worker.begin("train", 10, "steps", 64)
         worker.done = 7
-        until(lambda: shown.done == 7)
+        assert until(lambda: shown.done == 7, 120)
         worker.done = 10
         worker.end()
     assert shown.stages_finished[0][:2] == ("train", 640)

@@ -11,6 +11,7 @@ import torch
 from distcore_core.contracts import Rank
 from distcore_core.errors import CheckpointError
 from distcore_testing.loops import TinyRun, tiny_loop, train_tiny
+from distcore_testing.rank_jobs import until
 from distcore_torch.training import checkpoint, saver
 from distcore_torch.training.heartbeat import heartbeat
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
@@ -43,15 +44,6 @@ def made(folder, told=None, ledger=None):
     return saver.Saver(folder, None, ledger, heartbeat(), told)
 
 
-def until(condition):
-    pause = threading.Event()
-    for _ in range(SECONDS * 100):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
-
-
 def test_what_is_written_is_the_state_of_the_step_that_asked(tmp_path, gate):
     weight, told = torch.zeros(1000), []
     one = made(tmp_path, lambda step, path: told.append((step, path.name)))
@@ -60,7 +52,7 @@ def test_what_is_written_is_the_state_of_the_step_that_asked(tmp_path, gate):
             weight.fill_(step)
             one.save(step, {"weights/w": weight}, {}, {"step": step})
         weight.fill_(9)
-        until(lambda: gate.arrived == [1])
+        assert until(lambda: gate.arrived == [1])
         assert told == []
         gate.may.release(2)
     assert told == [(1, "step-00000001"), (2, "step-00000002")]
@@ -80,7 +72,7 @@ def test_two_may_be_in_flight_and_the_third_waits(tmp_path, gate):
 
     thread = threading.Thread(target=save_three)
     thread.start()
-    until(lambda: gate.arrived == [1])
+    assert until(lambda: gate.arrived == [1])
     assert not third.wait(0.2)
     gate.may.release()
     assert third.wait(SECONDS)
@@ -140,9 +132,9 @@ def test_ctrl_c_waits_until_its_checkpoint_is_whole(tmp_path, gate):
     loader.actions[5] = lambda: setattr(loop.progress, "stop", True)
 
     def open_late():
-        until(lambda: gate.arrived[-1:] == [4])
+        assert until(lambda: gate.arrived[-1:] == [4])
         gate.may.release()
-        until(lambda: gate.arrived[-1:] == [6])
+        assert until(lambda: gate.arrived[-1:] == [6])
         gate.may.release()
 
     thread = threading.Thread(target=open_late)
@@ -188,7 +180,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path, gate):
         with one.saving():
             for step in (1, 2):
                 one.save(step, {"w": torch.zeros(3)}, {}, {"step": step})
-            until(lambda: gate.arrived == [1])
+            assert until(lambda: gate.arrived == [1])
             # The gate opens once the interrupt was seen, as a slow disk would.
             threading.Thread(
                 target=lambda: (until(lambda: one._given_up), gate.may.release(2))
@@ -207,7 +199,7 @@ def test_the_ledger_is_on_disk_before_the_checkpoint_of_its_step(tmp_path, gate)
     with one.saving():
         ledger.add(3, "ab")
         one.save(3, {"w": torch.zeros(3)}, {}, {})
-        until(lambda: gate.arrived == [3])
+        assert until(lambda: gate.arrived == [3])
         assert [each.step for each in read_ledger(tmp_path / LEDGER)[0]] == [3]
         gate.may.release()
 
@@ -226,7 +218,7 @@ def test_of_a_large_state_there_is_one_copy(tmp_path, gate, monkeypatch):
 
     thread = threading.Thread(target=save_two)
     thread.start()
-    until(lambda: gate.arrived == [1])
+    assert until(lambda: gate.arrived == [1])
     assert not second.wait(0.2)
     gate.may.release()
     assert second.wait(SECONDS)
