@@ -187,7 +187,7 @@ def test_a_ludwig_config_without_an_encoder_gets_ludwigs_default():
         ),
         (
             {"encoder": {"norm": "batch"}},
-            r"encoder\.norm: known in Ludwig, but not carried out here: padding would",
+            r"encoder\.norm: known in Ludwig, but not carried out here \(padding would",
         ),
         (
             {"encoder": {"num_fc_layers": 1, "fc_layers": [{}]}},

@@ -24,15 +24,15 @@ from distcore_tabular.options_network import (
 )
 
 
-def only(default: Any) -> AfterValidator:
+def only(default: Any, why: str = "") -> AfterValidator:
     """A validator for an option that Ludwig has and we do not carry out: it accepts Ludwig's
-    default alone."""
+    default alone. why: nothing else is carried out."""
 
     def check(value: Any) -> Any:
         if value != default:
             raise ValueError(
-                "known in Ludwig, but not carried out here; leave it out (only "
-                f"{json.dumps(default)} is accepted)"
+                f"known in Ludwig, but not carried out here{f' ({why})' if why else ''}; leave it "
+                f"out (only {json.dumps(default)} is accepted)"
             )
         return value
 

@@ -4,14 +4,12 @@ What Ludwig knows and we do not carry out is refused by name, with the reason, u
 Ludwig's default.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -27,6 +25,7 @@ from distcore_tabular.options_network import (
     Options,
     refuse,
 )
+from distcore_tabular.options_parts import only
 
 PADDING, START, STOP = "<PAD>", "<SOS>", "<EOS>"
 
@@ -105,21 +104,6 @@ MissingValues = Annotated[
 ]
 
 
-class LudwigOptions(Options):
-    """Options some of which are accepted only at Ludwig's own default."""
-
-    not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {}
-    """{option: (the default that changes nothing, why nothing else is carried out)}."""
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _only_the_default(cls, value: Any, info: ValidationInfo) -> Any:
-        default, why = cls.not_carried_out.get(str(info.field_name), (value, ""))
-        if value != default:
-            raise ValueError(f"known in Ludwig, but not carried out here: {why}; remove it")
-        return value
-
-
 _PRETRAINED = "pretrained models are not supported"
 
 
@@ -130,17 +114,8 @@ def _nothing_said(value: Any) -> Any:
     return value
 
 
-class TextPreprocessing(LudwigOptions):
+class TextPreprocessing(Options):
     """`preprocessing` of a text input."""
-
-    not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
-        "pretrained_model_name_or_path": (None, _PRETRAINED),
-        "vocab_file": (None, "the vocabulary is always made from the data"),
-        "ngram_size": (2, "there is no ngram tokenizer"),
-        "cache_encoder_embeddings": (False, _PRETRAINED),
-        "compute_idf": (False, "there is no tf_idf encoder"),
-        "prompt": (None, "language models are not supported"),
-    }
 
     tokenizer: Tokenizer = Field("space_punct", description="How a text is taken apart.")
     lowercase: bool = Field(False, description="Lower the text first.")
@@ -169,18 +144,24 @@ class TextPreprocessing(LudwigOptions):
     unknown_symbol: str = Field(
         UNKNOWN, description="The vocabulary's word for a token that is not in it."
     )
-    pretrained_model_name_or_path: str | None = None
-    vocab_file: str | None = None
+    pretrained_model_name_or_path: Annotated[str | None, only(None, _PRETRAINED)] = None
+    vocab_file: Annotated[str | None, only(None, "the vocabulary is always made from the data")] = (
+        None
+    )
     computed_fill_value: Any = Field(
         UNKNOWN, description="Found from the data; what is given is not read."
     )
-    ngram_size: int = 2
-    cache_encoder_embeddings: bool = False
-    compute_idf: bool = False
-    prompt: Annotated[dict[str, Any] | None, BeforeValidator(_nothing_said)] = None
+    ngram_size: Annotated[int, only(2, "there is no ngram tokenizer")] = 2
+    cache_encoder_embeddings: Annotated[bool, only(False, _PRETRAINED)] = False
+    compute_idf: Annotated[bool, only(False, "there is no tf_idf encoder")] = False
+    prompt: Annotated[
+        dict[str, Any] | None,
+        BeforeValidator(_nothing_said),
+        only(None, "language models are not supported"),
+    ] = None
 
 
-class SetPreprocessing(LudwigOptions):
+class SetPreprocessing(Options):
     """`preprocessing` of a set input."""
 
     tokenizer: Tokenizer = Field("space", description="How a text is taken apart into members.")
@@ -199,15 +180,8 @@ class SetPreprocessing(LudwigOptions):
     )
 
 
-class EmbeddingOptions(LudwigOptions):
+class EmbeddingOptions(Options):
     """What the encoders of tokens have in common."""
-
-    not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
-        "skip": (False, "every encoder is used"),
-        "adapter": (None, _PRETRAINED),
-        "pretrained_embeddings": (None, _PRETRAINED),
-        "embeddings_on_cpu": (False, "embeddings lie where the model lies"),
-    }
 
     representation: Literal["dense", "sparse"] = Field(
         "dense", description="Learned vectors, or one-hot."
@@ -218,10 +192,10 @@ class EmbeddingOptions(LudwigOptions):
     embeddings_trainable: bool = Field(True, description="Whether the vectors are learned.")
     dropout: Dropout = Field(0.0, description="Probability of dropping a value.")
     vocab: Any = Field(None, description=COMPUTED)
-    skip: bool = False
-    adapter: dict[str, Any] | None = None
-    pretrained_embeddings: str | None = None
-    embeddings_on_cpu: bool = False
+    skip: Annotated[bool, only(False, "every encoder is used")] = False
+    adapter: Annotated[dict[str, Any] | None, only(None, _PRETRAINED)] = None
+    pretrained_embeddings: Annotated[str | None, only(None, _PRETRAINED)] = None
+    embeddings_on_cpu: Annotated[bool, only(False, "embeddings lie where the model lies")] = False
 
 
 Reduction = Annotated[
@@ -260,21 +234,11 @@ class ParallelCNN(EmbeddingOptions):
     """Encoder `parallel_cnn`, Ludwig's default for text: convolutions of several widths side by
     side, reduced."""
 
-    not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
-        **EmbeddingOptions.not_carried_out,
-        "representation": (
-            "dense",
-            "one-hot vectors of a whole vocabulary do not go into convolutions here",
-        ),
-        "should_embed": (True, "tokens are always embedded"),
-        "norm": (
-            None,
-            "padding would count in a norm over positions; give it to fc_layers or to the combiner",
-        ),
-        "norm_params": (None, "there is no norm"),
-    }
-
     type: Literal["parallel_cnn"] = "parallel_cnn"
+    representation: Annotated[
+        Literal["dense", "sparse"],
+        only("dense", "one-hot vectors of a whole vocabulary do not go into convolutions here"),
+    ] = Field("dense", description="Learned vectors, or one-hot.")
     conv_layers: list[ConvLayer] | None = Field(
         None, description="The convolutions one by one; default: widths 2 to 5."
     )
@@ -305,10 +269,16 @@ class ParallelCNN(EmbeddingOptions):
     )
     bias_initializer: Initializer = Field("zeros", description="Of the fully connected layers.")
     activation: Activation = Field("relu", description="Activation of each layer.")
-    norm: Norm = None
-    norm_params: dict[str, Any] | None = None
+    norm: Annotated[
+        Norm,
+        only(
+            None,
+            "padding would count in a norm over positions; give it to fc_layers or to the combiner",
+        ),
+    ] = None
+    norm_params: Annotated[dict[str, Any] | None, only(None, "there is no norm")] = None
     max_sequence_length: Any = Field(None, description=COMPUTED)
-    should_embed: bool = True
+    should_embed: Annotated[bool, only(True, "tokens are always embedded")] = True
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
