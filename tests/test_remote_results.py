@@ -536,7 +536,9 @@ def test_ctrl_c_says_how_to_go_on(place, bucket):
     assert done.code == 130, done.err
     assert f"--model_resume_path {RESULTS}/experiment_run" in done.err
     assert nothing_left_here(place)
+    assert "ended.json" in objects(client)
     place.good("train", "--model_resume_path", f"{RESULTS}/experiment_run")
+    assert "ended.json" not in objects(client)
     assert bits(objects(client)) == bits(folder(place.folder / "results/experiment_whole"))
 
 

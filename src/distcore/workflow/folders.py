@@ -295,6 +295,8 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
             write_file(path, sealed(said))
         raise
     path.unlink(missing_ok=True)
+    if resuming and session.mirror is not None:  # what was worked in here never had it
+        session.mirror.delete_file(ENDED)
 
 
 @contextmanager

@@ -262,6 +262,12 @@ class Mirror:
             elif self._put.get(name) != (path.stat().st_mtime_ns, path.stat().st_size):
                 self._put_file(name, path)
 
+    def delete_file(self, name: str) -> None:
+        """Delete a file; one that is gone already is fine."""
+        self._require_held()
+        self._put.pop(name, None)
+        self.store.delete([name])
+
     def get_file(self, name: str, path: Path, size: int | None = None) -> None:
         """Copy a file to this machine. size: in bytes, if it is known. Raises FileNotFoundError."""
         self._get(name, self._size(name) if size is None else size, path)
