@@ -96,6 +96,27 @@ def test_who_is_at_work_there_is_seen(bucket):
     assert found.state == "stopped"
 
 
+def test_a_run_that_ends_while_it_is_asked_whether_it_lives_is_finished(bucket, monkeypatch):
+    """What lay there before would be that of a run which was killed."""
+    place = f"{RESULTS}/experiment_second"
+    store = Mirror.at(place).store
+    names = ("training_statistics.json", "test_statistics.json", "model/model.json")
+    at_the_end = {name: store.read(name) for name in names}
+    store.delete(names)
+    store.write("running.json", b"of the run that is under way")
+
+    def ends_meanwhile(*_):
+        for name, content in at_the_end.items():
+            store.write(name, content)
+        store.delete(["running.json"])
+        return set()
+
+    monkeypatch.setattr("distcore_report.remote_runs.alive", ends_meanwhile)
+    (found,) = find_runs(place)
+    assert found.state == "finished"
+    assert found.test
+
+
 def test_an_address_without_runs_is_told(bucket, capsys):
     assert main(["runs", f"s3://{BUCKET}/nothing"]) == 2
     assert "s3://bucket/nothing".replace("bucket", BUCKET) in capsys.readouterr().err

@@ -35,6 +35,7 @@ class ReportCommand:
         from distcore_data.stores.addresses import folder_or_address
         from distcore_data.stores.run_sync import Mirror, working_folder
         from distcore_report.page import write_report
+        from distcore_search.vouched import DIGESTS
 
         place = folder_or_address(arguments.directory, "DIR")
         if isinstance(place, Path):
@@ -43,7 +44,7 @@ class ReportCommand:
             return 0
         mirror = Mirror.at(place, given_credentials(arguments.credentials))
         with working_folder(mirror) as folder:
-            mirror.get_files(folder, ".json")
+            mirror.get_files(folder, ".json", last=DIGESTS)
             with own_page(Path(arguments.output or folder / "report.html")):
                 written = write_report(folder, arguments.output)
             if arguments.output is None:

@@ -4,16 +4,17 @@ looked at."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from distcore_core.errors import UserError
-from distcore_data.stores import NAME
+from distcore_data.stores import NAME, Stat
 from distcore_data.stores.lease import alive
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, RUNNING, Mirror
 from distcore_data.temporaries import temporary_folder
+from distcore_search.vouched import DIGESTS
 
 if TYPE_CHECKING:
     from distcore_data.stores import Credentials
@@ -38,11 +39,13 @@ def copied(
         StoreError: The bucket cannot be read.
     """
     mirror = Mirror.at(address, credentials)
-    found = {
-        name: stat
-        for name, stat in mirror.store.list().items()
-        if NAME.fullmatch(name) and ".." not in name.split("/")
-    }
+    found = _listed(mirror)
+    if leases := _leases(found):
+        # To see who is at work takes seconds, in which a run may come to its end: its files are
+        # those of afterwards.
+        dead = leases - alive(mirror.store, leases)
+        found = _listed(mirror)
+        leases = _leases(found) - dead
     if not found:
         raise UserError(
             f"{address}: there is no such folder. Give the address of the folder of runs, or of a "
@@ -51,7 +54,8 @@ def copied(
     with temporary_folder("runs") as parent:
         root = Path(parent, address.rstrip("/").rpartition("/")[2])
         root.mkdir()
-        for name, stat in found.items():
+        # Digests are put before the scores that they vouch for, and know those of before, too.
+        for name, stat in sorted(found.items(), key=lambda each: each[0].endswith(DIGESTS)):
             path = PurePosixPath(name)
             if CHECKPOINTS in path.parts or MODEL in path.parts:
                 _mark(root, path)
@@ -61,9 +65,19 @@ def copied(
                 with suppress(FileNotFoundError):  # it was removed since it was listed
                     mirror.get_file(name, target, stat.bytes)
                     os.utime(target, (stat.modified, stat.modified))
-        leases = [name for name in found if PurePosixPath(name).name == RUNNING]
-        living = {root / PurePosixPath(name).parent for name in alive(mirror.store, leases)}
-        yield root, living.__contains__
+        yield root, {root / PurePosixPath(name).parent for name in leases}.__contains__
+
+
+def _listed(mirror: Mirror) -> dict[str, Stat]:
+    return {
+        name: stat
+        for name, stat in mirror.store.list().items()
+        if NAME.fullmatch(name) and ".." not in name.split("/")
+    }
+
+
+def _leases(names: Iterable[str]) -> set[str]:
+    return {name for name in names if PurePosixPath(name).name == RUNNING}
 
 
 def _mark(root: Path, path: PurePosixPath) -> None:

@@ -155,6 +155,23 @@ def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path):
     assert mirror.store.read("a.json") == b"22"
 
 
+def test_files_of_a_run_under_way_come_with_their_digests_last(mirror, tmp_path, monkeypatch):
+    """Scores may be replaced meanwhile, and what shows that a process lives may go."""
+    for name in ("digests.json", RUNNING, "z.json", "page.html", "deeper/a.json"):
+        mirror.store.create(name, b"1")
+    real, opened = mirror.store.open, []
+
+    def open_(name, size):
+        opened.append(name)
+        mirror.store.delete([RUNNING])
+        return real(name, size)
+
+    monkeypatch.setattr(mirror.store, "open", open_)
+    mirror.get_files(tmp_path, ".json", last="digests.json")
+    assert opened == [RUNNING, "z.json", "digests.json"]
+    assert sorted(each.name for each in tmp_path.glob("*.json")) == ["digests.json", "z.json"]
+
+
 def test_two_runs_share_no_folder_but_one_that_makes_room(tmp_path):
     root = f"memory://{tmp_path.name}"
     urls = [Mirror.begin(root, "run").url for _ in range(2)]

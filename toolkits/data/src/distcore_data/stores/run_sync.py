@@ -27,7 +27,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -286,11 +286,13 @@ class Mirror:
             raise FileNotFoundError(self.store.where(name))
         return found.bytes
 
-    def get_files(self, folder: Path, suffix: str) -> None:
-        """Copy the files that lie in the mirror itself, not in folders of it, and end so."""
-        for name, stat in self.store.list().items():
+    def get_files(self, folder: Path, suffix: str, last: str) -> None:
+        """Copy the files that lie in the mirror itself, not in folders of it, and end so; `last`
+        after the others, if it is one of them."""
+        for name, stat in sorted(self.store.list().items(), key=lambda each: each[0] == last):
             if "/" not in name and name.endswith(suffix):
-                self._get(name, stat.bytes, folder / name)
+                with suppress(FileNotFoundError):  # it was removed since it was listed
+                    self._get(name, stat.bytes, folder / name)
 
     def remove(self) -> None:
         """Delete everything, the claim last."""
