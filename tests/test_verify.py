@@ -4,6 +4,7 @@ found."""
 import json
 import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,10 +13,15 @@ from tests.conftest import CONFIG, csv
 
 import distcore
 from distcore.cli.main import main
+from distcore.workflow.folders import alone_in
 from distcore.workflow.verify import verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
+from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
+from distcore_data.stores import lease
+from distcore_data.stores.run_sync import RUNNING, Mirror
+from distcore_data.temporaries import LOCK
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 
 TEXT = CONFIG.replace("epochs: 1", "epochs: 3, ledger_steps: 3")
@@ -321,6 +327,25 @@ def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     assert found["compared"][0] == first
     assert len(found["compared"]) > 1
     assert found["compared"][-1] <= first + 4
+
+
+@pytest.mark.parametrize("where", ["folder", "trial", "bucket"])
+def test_a_run_under_way_is_not_verified(run, where, monkeypatch):
+    """Checkpoints are removed while it is looked at: they would be called damaged."""
+    monkeypatch.setattr(lease, "LOOK", 0.05)
+    monkeypatch.setattr(lease, "BEAT", 0.2)
+    copied = run.copy()
+    place = "memory://verified/copy" if where == "bucket" else copied
+    with ExitStack() as held:
+        if where == "bucket":
+            holder = held.enter_context(lease.Lease(Mirror.at(place).store, RUNNING))
+            assert holder.acquire_from_the_dead(lambda: None)
+        else:
+            held.enter_context(alone_in(copied) if where == "folder" else locked(copied / LOCK))
+        with pytest.raises(UserError, match=r"A process is at work in .*copy, so its files change"):
+            verify(place)
+    next(copied.glob("checkpoints/*/manifest.json")).unlink()
+    assert not verify(copied).equal
 
 
 def test_data_that_have_moved_are_named(run):

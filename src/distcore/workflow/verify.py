@@ -24,11 +24,13 @@ from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, CheckpointError, UserError
 from distcore_core.io.digest import digest_file
+from distcore_data.locks import is_held
 from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
-from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
-from distcore_data.temporaries import temporary_folder
+from distcore_data.stores.lease import alive
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, RUNNING, Mirror
+from distcore_data.temporaries import LOCK, temporary_folder
 from distcore_torch.training.ledger import LEDGER, read_ledger
 
 SETS = ("dataset", "training_set", "validation_set", "test_set")
@@ -121,11 +123,13 @@ def verify(
 
     Raises:
         UserError: The folder holds no receipt or ledger, no checkpoint of that step, or the data
-            are not where they were.
+            are not where they were, or a process is at work there.
     """
+    _refuse_under_way(run, credentials)
     with _here(run, credentials) as folder:
         flaws = tuple(flaws_of(folder))
         if flaws:
+            _refuse_under_way(run, credentials)
             return Verified(flaws)
         receipt, ledger = read_run(folder, run)
         with temporary_folder("verify") as scratch:
@@ -152,6 +156,23 @@ def verify(
             return Verified((), compared, step, equal, causes)
 
 
+def _refuse_under_way(run: str | Path, credentials: Any) -> None:
+    """Raise UserError if a process is at work in the run's folder: of what it replaces and removes
+    some would be missing, and there is no end to compare with."""
+    place = folder_or_address(run, "The run")
+    at_work = False
+    if isinstance(place, Path):
+        with suppress(OSError):  # no locks there: nobody knows
+            at_work = is_held(place) or is_held(place / LOCK)  # a run's, a trial's of a search
+    else:
+        store = Mirror.at(place, given_credentials(credentials)).store
+        at_work = bool(alive(store, [RUNNING]))
+    if at_work:
+        raise UserError(
+            f"A process is at work in {run}, so its files change. Verify it when that has ended."
+        )
+
+
 @contextmanager
 def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
     """The run's folder, or a copy of it that is in a bucket."""
@@ -163,7 +184,8 @@ def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
     with temporary_folder("verified") as folder:
         for name in store.list():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(store.read(name))
+            with suppress(FileNotFoundError):  # a process that began meanwhile removed it
+                (folder / name).write_bytes(store.read(name))
         yield folder
 
 
