@@ -119,6 +119,29 @@ def test_a_folder_is_held_by_one_at_a_time(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("in_a_minute")
+@pytest.mark.parametrize("name", ["file, if it is free", "folder"])
+def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_it(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may ask at the very moment, as `runs` does."""
+    place = folder if name == "folder" else folder / "a.lock"
+    place.touch()
+    look, real = os.open(place, os.O_RDONLY), fcntl.flock
+    real(look, fcntl.LOCK_SH)
+
+    def flock(handle: int, how: int) -> None:
+        try:
+            real(handle, how)
+        except BlockingIOError:
+            real(look, fcntl.LOCK_UN)  # it has seen what it wanted
+            raise
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with LOCKS[name](folder) as free:
+        assert free
+    os.close(look)
+
+
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.lock")
     assert not is_held(tmp_path / "a.lock")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 """What the system says of a lock that somebody holds."""
+
+LOOKS = 100
+"""So many times a lock that is shared is asked for again; who keeps it so is a holder."""
 
 
 @contextmanager
@@ -52,11 +56,10 @@ def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iter
     """
     handle, owner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.getpid()
     try:
-        free = True
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            free = unknown and error.errno not in BUSY
+            free = _taken(handle)
+        except OSError:
+            free = unknown
         yield free
     finally:
         let_go(handle, owner)
@@ -87,14 +90,9 @@ def is_held(path: str | os.PathLike[str]) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in BUSY:
-            raise
-        return True
+        return not _flock(handle, fcntl.LOCK_SH)
     finally:
-        os.close(handle)
-    return False
+        let_go(handle, os.getpid())
 
 
 def _acquire(path: Path, on_wait: Callable[[], None] | None, wait: bool) -> int | None:
@@ -118,17 +116,37 @@ def _acquire(path: Path, on_wait: Callable[[], None] | None, wait: bool) -> int 
 
 
 def _take(handle: int, on_wait: Callable[[], None] | None, wait: bool) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if _taken(handle):
         return True
-    except OSError as error:
-        if error.errno not in BUSY:
-            raise
     if not wait:
         return False
     if on_wait is not None:
         on_wait()
     fcntl.flock(handle, fcntl.LOCK_EX)
+    return True
+
+
+def _taken(handle: int) -> bool:
+    """Take the lock unless somebody holds it. Who only looks (`is_held`) shares it for an instant,
+    and is no holder. Raises OSError if there are no locks."""
+    for _ in range(LOOKS):
+        if _flock(handle, fcntl.LOCK_EX):
+            return True
+        if not _flock(handle, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        time.sleep(0.001)
+    return False
+
+
+def _flock(handle: int, how: int) -> bool:
+    """Whether the lock could be had at once. Raises OSError if there are no locks."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in BUSY:
+            raise
+        return False
     return True
 
 
