@@ -26,9 +26,9 @@ from distcore.config.overrides import override
 from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
-from distcore_data.seals import sealed
+from distcore_data.seals import sealed, unsealed
 from distcore_report.compare import in_words, several, sparks, units_differ
-from distcore_report.runs import Run, find_runs, trained_seconds
+from distcore_report.runs import Run, find_runs, read_run, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -376,6 +376,49 @@ def test_states(folder: Path, tmp_path: Path) -> None:
     assert (found.state, len(found.log)) == ("finished", len(log) + 2)
     assert found.seconds is not None
     assert not (run / "ended.json").exists()
+
+
+def test_a_finished_run_that_was_killed_while_it_was_gone_on_with_is_stopped(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Or killed before its results were whole."""
+    run = shutil.copytree(folder / "results/experiment_second", tmp_path / "run")
+    assert state_of(run) == "finished"
+    log, receipt = run / "training_log.jsonl", run / "receipt.json"
+    one_more = sealed(find_runs(run)[0].last, line=True)
+    whole = log.read_bytes()
+    log.write_bytes(whole + one_more)
+    assert state_of(run) == "stopped"
+    log.write_bytes(whole)
+    assert state_of(run) == "finished"
+    said = unsealed(receipt.read_bytes())
+    del said["files"]
+    receipt.write_bytes(sealed(said))
+    assert state_of(run) == "stopped"
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_finished(folder: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(folder / "results/experiment_second", tmp_path / "run")
+    ended = run / "ended.json"
+    write_file(ended, sealed({"state": "stopped", "error": "by ctrl-C"}))
+
+    def ends(_: Path) -> bool:
+        ended.unlink()
+        return False
+
+    assert read_run(run, tmp_path, ends).state == "finished"
+
+
+def test_a_trial_that_ends_while_it_is_looked_at_is_finished(tmp_path: Path) -> None:
+    trial = tmp_path / "search/trials/0000"
+    trial.mkdir(parents=True)
+    write_file(trial / "trial.json", sealed({"state": "running"}))
+
+    def ends(_: Path) -> bool:
+        write_file(trial / "trial.json", sealed({"state": "finished"}))
+        return False
+
+    assert read_run(trial, tmp_path, ends).state == "finished"
 
 
 @pytest.mark.parametrize("kind", [DistcoreError, RecursionError])

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from distcore_search.objective import Objective
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
+RECEIPT = "receipt.json"
 BEGUN = "search.json"
 """What a search was begun with."""
 TRAINING, TEST = "training_statistics.json", "test_statistics.json"
 TRIAL = "trial.json"
-READ = frozenset({DESCRIPTION, LOG, ENDED, STATISTICS, BEGUN, TRAINING, TEST, TRIAL, DIGESTS})
+READ = frozenset(
+    {DESCRIPTION, LOG, ENDED, RECEIPT, STATISTICS, BEGUN, TRAINING, TEST, TRIAL, DIGESTS}
+)
 """Files that tell of a run."""
 
 DEPTH = 3
@@ -211,12 +214,10 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         root: What its name is told from.
         held: Whether somebody is at work in a folder.
     """
+    state, ended, record = _state(folder, held)
     description = _read(folder / DESCRIPTION)
-    ended = _read(folder / ENDED)
-    state = _state(folder, ended, held)
     rounds = read_lines(folder / LOG)
     name = folder.name if folder == root else str(folder.relative_to(root))
-    record = _read(folder / TRIAL)
     return Run(
         name,
         str(folder),
@@ -241,24 +242,40 @@ def _begun(folder: Path) -> float | None:
     return None
 
 
-def _state(folder: Path, ended: JSON, held: Callable[[Path], bool]) -> str:
-    record = _read(folder / TRIAL)
-    if record:
+def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]:
+    """With what ENDED and TRIAL say. Whether somebody is at work is asked first: a run may come to
+    its end meanwhile, and what is read after that tells of the end."""
+    if (folder / TRIAL).exists():
         under_way = held(folder.parent.parent / ".lock")
-        state = str(record.get("state", "running"))
-        return "stopped" if state == "running" and not under_way else state
+        if record := _read(folder / TRIAL):
+            state = str(record.get("state", "running"))
+            return "stopped" if state == "running" and not under_way else state, {}, record
     if held(folder):
         from distcore_data.stores.run_sync import WAITS
 
-        return "waiting" if (folder / WAITS).exists() else "running"
+        return "waiting" if (folder / WAITS).exists() else "running", {}, {}
+    ended = _read(folder / ENDED)
     if ended:
-        return str(ended.get("state", "stopped"))
+        return str(ended.get("state", "stopped")), ended, {}
     whole = (
         (folder / TRAINING).exists()
         or (folder / TEST).exists()
         or (folder / "model" / "model.json").exists()
     )
-    return "finished" if whole else "stopped"
+    return "finished" if whole and not _gone_on_with(folder) else "stopped", {}, {}
+
+
+def _gone_on_with(folder: Path) -> bool:
+    """Whether a process that was killed has left results that are not whole, or has trained on
+    since they were: the receipt, which is written last, tells of the log as it was then."""
+    receipt = _read(folder / RECEIPT)
+    if not receipt:  # it was not to be saved
+        return False
+    if "files" not in receipt:
+        return True
+    log = folder / LOG
+    then = receipt["files"].get(LOG, {}).get("bytes")
+    return then is not None and log.exists() and log.stat().st_size != then
 
 
 def trained_seconds(log: list[JSON]) -> float | None:
