@@ -8,7 +8,7 @@ import pytest
 from distcore_core.errors import StoreError
 from distcore_data.stores import lease as leases
 from distcore_data.stores import open_store
-from distcore_data.stores.lease import LOOK, PATIENCE, Heartbeat, Lease, alive, held_by
+from distcore_data.stores.lease import LOOK, PATIENCE, Heartbeat, Lease, alive, held_by, is_lost
 
 
 class Clock:
@@ -19,6 +19,8 @@ class Clock:
 
     def monotonic(self):
         return self.now
+
+    time = monotonic
 
     def sleep(self, seconds):
         self.now += seconds
@@ -142,6 +144,20 @@ def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):
         while not store.list() and time.monotonic() < until:
             time.sleep(0.01)
         assert held_by(store.read("l")) == lease.id
+
+
+def test_a_lease_that_is_gone_after_a_pause_is_another_s_that_was_done_meanwhile(store, clock):
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        store.delete(["l"])
+        assert not lease._is_lost()  # somebody deleted it
+        assert is_lost(store, "l", lease.id)  # and nobody writes it again
+        lease._content(1)
+        clock.now += PATIENCE + 1
+        assert lease._is_lost()
+        assert store.list() == {}
+        clock.then = lambda now: store.write("l", lease._content(2))
+        assert not is_lost(store, "l", lease.id)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"{}"])

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from distcore_core.errors import StoreError
+from distcore_data.stores import lease as lease_module
 from distcore_data.stores.lease import Lease
 from distcore_data.stores.run_sync import RUNNING, STARTED, Mirror, newest_checkpoint
 
@@ -190,14 +191,21 @@ def test_two_runs_share_no_folder_but_one_that_makes_room(tmp_path):
     assert Mirror.begin(root, "run").url.endswith("run_3")
 
 
-def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path):
-    """A checkpoint or model of its own would lie among those of the process that went on."""
+@pytest.mark.parametrize("done", [False, True])
+def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path, monkeypatch, done):
+    """A checkpoint or model of its own would lie among those of the process that went on, and has
+    perhaps ended."""
     saved = folder_of(tmp_path / "run", a="1", manifest_json="m")
     with Lease(mirror.store, RUNNING) as lease:
         assert lease.acquire_from_the_dead(lambda: None)
         mirror.holder = lease.id
         mirror.put_folder("model", saved, M)
-        mirror.store.write(RUNNING, Lease(mirror.store, RUNNING)._content(0))
+        monkeypatch.setattr(lease_module, "BEAT", 0.01)
+        monkeypatch.setattr(lease_module, "LOOK", 0.01)
+        if done:
+            mirror.store.delete([RUNNING])
+        else:
+            mirror.store.write(RUNNING, Lease(mirror.store, RUNNING)._content(0))
         before = len(mirror.calls)
         for what in (
             lambda: mirror.put_folder("model", saved, M),
@@ -205,9 +213,10 @@ def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path):
             lambda: mirror.put_files(saved),
             lambda: mirror.put_file("a", saved / "a"),
             mirror.remove,
+            lambda: mirror.delete_file("a"),
         ):
             with pytest.raises(StoreError, match="Another process has gone on with the run"):
                 what()
         assert len(mirror.calls) == before
-        mirror.store.delete([RUNNING])
+        mirror.store.write(RUNNING, lease._content(1))
         mirror.put_files(saved)

@@ -41,10 +41,12 @@ def held_by(content: bytes) -> str:
 
 
 def is_lost(store: Store, name: str, mine: str) -> bool:
-    """Whether another one holds a lease, who took the one with the `Lease.id` for dead. One that
-    is gone is nobody's."""
-    found = read_if_there(store, name) or b""
-    return found != b"" and held_by(found) != mine
+    """Whether another one took the lease with the `Lease.id` for dead, and holds it or is done. Of
+    one that is gone its holder is waited for, who writes it again if somebody deleted it."""
+    until = time.monotonic() + 2 * BEAT
+    while not (found := read_if_there(store, name) or b"") and time.monotonic() < until:
+        time.sleep(LOOK)
+    return held_by(found) != mine
 
 
 def alive(store: Store, names: Iterable[str]) -> set[str]:
@@ -115,6 +117,7 @@ class Lease:
         self.store = store
         self.name = name
         self.id = uuid.uuid4().hex
+        self._beaten = 0.0
         self._heart = Heartbeat(store, name, self._content, BEAT, self._is_lost)
 
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
@@ -172,6 +175,7 @@ class Lease:
     # -------------------------------------------------------------- inside
 
     def _content(self, beat: int) -> bytes:
+        self._beaten = time.time()  # which goes on while a machine sleeps
         who = {"id": self.id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
         return json.dumps(who).encode()
 
@@ -187,7 +191,12 @@ class Lease:
         return False
 
     def _is_lost(self) -> bool:
-        return is_lost(self.store, self.name, self.id)
+        """Also if the lease is gone, and this process did nothing for so long that another one may
+        have taken it for dead, and been done since."""
+        found = self._found()
+        if not found:
+            return time.time() - self._beaten > PATIENCE
+        return held_by(found) != self.id
 
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so
