@@ -71,6 +71,8 @@ class Round:
 
 
 PASSED_OVER = "%s, line %d, is damaged or was cut short by a kill (%s). This round is passed over."
+_told: set[tuple[Path, int]] = set()
+"""Lines of which that was said: several parts of a search read the same file."""
 
 
 class Follower:
@@ -104,7 +106,7 @@ class Follower:
                 found = unsealed(line + b"\n")
             except ValueError as error:
                 if line:
-                    log.warning(PASSED_OVER, self.path, self._line, error)
+                    self.pass_over(error)
                 continue
             if found["step"] > self._last.step:
                 self._last = Round(
@@ -112,15 +114,22 @@ class Follower:
                 )
                 yield self._last
 
+    def pass_over(self, why: object, more: int = 0) -> None:
+        """Say so of the last line that was read, or of the one `more` lines behind it; once a
+        process."""
+        line = (self.path.absolute(), self._line + more)
+        if line not in _told:
+            _told.add(line)
+            log.warning(PASSED_OVER, self.path, line[1], why)
+
 
 def rounds_of(path: Path) -> list[Round]:
     """All rounds of a file that nobody writes any more; a last line that was cut short is told
     too."""
-    rounds = list(Follower(path).new())  # which refuses a pipe, at which _ends_torn would wait
+    follower = Follower(path)
+    rounds = list(follower.new())  # which refuses a pipe, at which _ends_torn would wait
     if _ends_torn(path):
-        log.warning(
-            "%s ends with a line that was cut short by a kill. This round is passed over.", path
-        )
+        follower.pass_over("it does not end", more=1)
     return rounds
 
 
