@@ -409,6 +409,24 @@ def test_a_run_that_ends_while_it_is_looked_at_is_finished(folder: Path, tmp_pat
     assert read_run(run, tmp_path, ends).state == "finished"
 
 
+@pytest.mark.parametrize("question", ["os.access", "distcore_report.runs.is_run"])
+def test_a_folder_that_goes_while_it_is_looked_at_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, question: str
+) -> None:
+    """That of a run which is refused."""
+    (tmp_path / "experiment_run").mkdir()
+
+    def gone(folder: Path, *_: Any) -> bool:
+        if folder.name == "experiment_run":
+            folder.rmdir()
+            return False
+        return question == "os.access"
+
+    monkeypatch.setattr(question, gone)
+    assert find_runs(tmp_path) == []
+    assert not caplog.messages
+
+
 def test_a_trial_that_ends_while_it_is_looked_at_is_finished(tmp_path: Path) -> None:
     trial = tmp_path / "search/trials/0000"
     trial.mkdir(parents=True)

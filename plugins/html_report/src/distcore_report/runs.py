@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -191,11 +192,16 @@ def _objective_of(search: Path) -> Objective | None:
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
     if not os.access(folder, os.R_OK | os.X_OK):
-        log.warning("%s may not be read by this user. It is left out.", folder)
+        if folder.exists():
+            log.warning("%s may not be read by this user. It is left out.", folder)
     elif is_run(folder):
         yield folder
     elif depth:
-        for each in folder.iterdir():
+        try:
+            inside = [*folder.iterdir()]
+        except FileNotFoundError:  # that of a run which was refused since
+            return
+        for each in inside:
             if each.is_dir() and not each.name.startswith("."):
                 yield from _folders(each, depth - 1)
 
@@ -237,7 +243,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
 
 def _begun(folder: Path) -> float | None:
     for path in (folder / DESCRIPTION, folder / LOG):
-        if path.exists():
+        with suppress(FileNotFoundError):
             return path.stat().st_mtime
     return None
 
