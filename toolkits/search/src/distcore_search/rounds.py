@@ -106,7 +106,7 @@ class Follower:
                 found = unsealed(line + b"\n")
             except ValueError as error:
                 if line:
-                    self.pass_over(error)
+                    self._pass_over(error)
                 continue
             if found["step"] > self._last.step:
                 self._last = Round(
@@ -114,7 +114,7 @@ class Follower:
                 )
                 yield self._last
 
-    def pass_over(self, why: object, more: int = 0) -> None:
+    def _pass_over(self, why: object, more: int = 0) -> None:
         """Say so of the last line that was read, or of the one `more` lines behind it; once a
         process."""
         line = (self.path.absolute(), self._line + more)
@@ -129,7 +129,7 @@ def rounds_of(path: Path) -> list[Round]:
     follower = Follower(path)
     rounds = list(follower.new())  # which refuses a pipe, at which _ends_torn would wait
     if _ends_torn(path):
-        follower.pass_over("it does not end", more=1)
+        follower._pass_over("it does not end", more=1)
     return rounds
 
 
