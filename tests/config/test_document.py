@@ -243,6 +243,10 @@ def test_syntax_errors_say_where_and_what_to_do(text: str, said: str) -> None:
         (pickle.dumps({"a": 1}), "is a binary file (a pickle, an archive or data), not text."),
         (b"PAR1\x00\x01", "is a binary file"),
         ("a: ü".encode("utf-16"), "is UTF-16 text. Save it as UTF-8."),
+        ("a: ü".encode("utf-16-be"), "is UTF-16 text. Save it as UTF-8."),
+        ("a: ü".encode("utf-32"), "is UTF-32 text. Save it as UTF-8."),
+        ("\ufeffa: ü".encode("utf-32-be"), "is UTF-32 text. Save it as UTF-8."),
+        ("a: ü".encode("utf-32-le"), "is UTF-32 text. Save it as UTF-8."),
         (
             "a: 1\nb: ü\n".encode("latin-1"),
             "line 2: byte 0xfc is not UTF-8. Save the file as UTF-8.",

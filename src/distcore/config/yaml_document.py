@@ -138,8 +138,9 @@ def _decode(data: bytes, name: str) -> str:
             name,
             "is a binary file (a pickle, an archive or data), not text. Name a YAML or JSON file.",
         )
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise _refuse(name, "is UTF-16 text. Save it as UTF-8.")
+    seems = json.detect_encoding(data)
+    if not seems.startswith("utf-8"):
+        raise _refuse(name, f"is {seems[:6].upper()} text. Save it as UTF-8.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
