@@ -461,6 +461,18 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
 # ------------------------------------------------------------------ mistakes
 
 
+def test_of_very_many_mistakes_the_first_are_told_and_how_many_more() -> None:
+    options = "".join(f"  x{each:03d}: 1\n" for each in range(300))
+    with pytest.raises(ConfigError) as caught:
+        read(SMALL, f"trainer:\n{options}")
+    assert len(caught.value.issues) == 300
+    first, *told, last = str(caught.value).splitlines()
+    assert first.endswith("300 mistakes")
+    assert len(told) == 100
+    assert "x099" in told[-1]
+    assert last == "  and 200 more"
+
+
 @pytest.mark.parametrize("number", [2**63, 10**400])
 def test_whole_numbers_of_more_than_64_bits_are_told(number: int) -> None:
     """Some options met them as an OverflowError in the work, others were used."""

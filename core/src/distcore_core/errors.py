@@ -96,14 +96,14 @@ class ConfigIssue:
 
 
 class ConfigError(UserError):
-    """All mistakes of a config at once, in the order of their lines."""
+    """All mistakes of a config, in the order of their lines; the message has the first 100."""
 
     def __init__(self, issues: list[ConfigIssue], source: str = "config") -> None:
-        self.issues = sorted(issues)
-        self.source = source
-        count = len(self.issues)
-        head = f"{source}: {count} mistake{'s' if count != 1 else ''}"
-        super().__init__("\n".join([head, *(f"  {issue}" for issue in self.issues)]))
+        self.issues, self.source = sorted(issues), source
+        lines = [f"{source}: {len(issues)} mistake{'s' if len(issues) != 1 else ''}"]
+        lines += [f"  {issue}" for issue in self.issues[:100]]
+        lines += [f"  and {len(issues) - 100} more"] if len(issues) > 100 else []
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[ConfigIssue], str]]:
         """It travels from workers, too."""
