@@ -662,6 +662,22 @@ def test_nothing_is_overwritten(
     assert pq.read_table(path).num_rows == 344
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_replaced_if_that_is_asked_for_and_what_it_points_to_stays(
+    there: bool, trained: Path, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "predictions.parquet", tmp_path / "other"
+    if there:
+        other.write_bytes(b"mine")
+    path.symlink_to(other)
+    assert predict(trained, "--output_directory", str(tmp_path)) == 2
+    assert path.is_symlink()
+    assert predict(trained, "--output_directory", str(tmp_path), "--overwrite") == 0
+    assert not path.is_symlink()
+    assert other.exists() == there
+    assert not there or other.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -46,8 +46,11 @@ class Place:
         return set(self._mirror.store.list())
 
     def has(self, name: str) -> bool:
-        """Whether a file or folder of the name is there."""
-        return (self.folder / name).exists() if self._mirror is None else name in self._names
+        """Whether a file, folder or link of the name is there, be it one that leads nowhere."""
+        if self._mirror is not None:
+            return name in self._names
+        path = self.folder / name
+        return path.exists() or path.is_symlink()
 
     def is_being_written(self, name: str) -> bool:
         """Whether another command of this machine is at it. Of a bucket it is not known."""
