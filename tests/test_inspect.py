@@ -122,6 +122,10 @@ def test_init_never_overwrites(folder, capsys):
     assert (folder / "config.yaml").read_text() == "mine: true\n"
     assert main(["init", "--dataset", "none.csv", "--target", "y", "--output", "config.yaml"]) == 2
     assert "config.yaml exists" in capsys.readouterr().err  # before the data are looked at
+    (folder / "link.yaml").symlink_to("gone.yaml")
+    assert main(["init", "--dataset", str(path), "--target", "y", "--output", "link.yaml"]) == 2
+    assert "link.yaml exists" in capsys.readouterr().err
+    assert (folder / "link.yaml").is_symlink()
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,11 @@ def init(arguments: Namespace) -> int:
 
 
 def refuse_taken(path: Path) -> None:
-    """Raise UserError if the file exists: a config that somebody edited is never overwritten."""
+    """Raise UserError if the file exists, or a link that leads nowhere: a config that somebody
+    edited is never overwritten."""
     from distcore_core.errors import UserError
 
-    if path.exists():
+    if path.exists() or path.is_symlink():
         raise UserError(
             f"{path} exists and was left as it is. Give another name with --output, or remove it."
         )
