@@ -3,11 +3,14 @@ nothing."""
 
 import json
 import logging
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.csv as pacsv
 import pytest
+import torch
 
 import distcore
 from distcore.cli.main import main
@@ -80,6 +83,38 @@ class Budget:
     def epoch_finished(self, epoch):
         return "two epochs are enough." if epoch == 2 else epoch
 
+class Untidy:
+    """Leaves the process as another one when it is made, and at events."""
+    def __init__(self, options=None):
+        self.change()
+
+    def change(self):
+        import signal, sys, torch
+        os.chdir("/")
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    @hookimpl
+    def run_started(self): self.change()
+    @hookimpl
+    def epoch_finished(self): self.change()
+    @hookimpl
+    def run_finished(self): self.change()
+
+class Closing:
+    @hookimpl
+    def run_started(self):
+        import sys
+        sys.stdout.close()
+        sys.stderr.close()
+
+class Unmarked:
+    def run_started(self): pass
+
 class Misspelt:
     @hookimpl
     def epoch_finnished(self, epoch): pass
@@ -97,7 +132,8 @@ class Wrapping:
         return made
 
 KINDS = {"diary": Diary, "clumsy": lambda options: Clumsy(), "misspelt": lambda options: Misspelt(),
-         "greedy": lambda options: Greedy(), "budget": lambda options: Budget(), "wrapping": lambda options: Wrapping()}
+         "greedy": lambda options: Greedy(), "budget": lambda options: Budget(), "wrapping": lambda options: Wrapping(),
+         "untidy": Untidy, "closing": lambda options: Closing(), "unmarked": lambda options: Unmarked()}
 
 @hookimpl
 def distcore_make_extension(name, options):
@@ -127,7 +163,17 @@ def diary(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
     names = "".join(
         f"{name} = diary_plugin\n"
-        for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping", "budget")
+        for name in (
+            "diary",
+            "clumsy",
+            "misspelt",
+            "greedy",
+            "wrapping",
+            "budget",
+            "untidy",
+            "closing",
+            "unmarked",
+        )
     )
     (info / "entry_points.txt").write_text(
         f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n"
@@ -211,6 +257,47 @@ def test_an_extension_that_asks_to_stop_ends_training_well(tmp_path, diary, capl
     assert "stopped" not in json.loads((short.model / "model.json").read_text())["extra"]
     on = trained(epochs=3, model_resume_path=stopped.directory)
     assert weights(on) == weights(trained(epochs=3, output_directory=tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.system)])
+def test_what_an_extension_changes_of_the_process_is_put_back(
+    tmp_path, monkeypatch, caplog, workers
+):
+    """The results lie where they were asked for, with the same bits, and ctrl-C ends the run."""
+    monkeypatch.chdir(tmp_path)
+
+    def trained(*extensions):
+        made = data.config("cache", extensions=list(extensions))
+        made["backend"]["trainer"] = {"type": "data_parallel", "num_workers": workers}
+        return distcore.experiment(made, data.table(), output_directory="results")
+
+    before = signal.getsignal(signal.SIGINT), sys.getrecursionlimit(), torch.get_default_device()
+    bare, untidy = trained(), trained("untidy")
+    assert Path.cwd() == tmp_path
+    assert (signal.getsignal(signal.SIGINT), sys.getrecursionlimit()) == before[:2]
+    assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
+    assert torch.get_default_device() == before[2]
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
+    assert untidy.directory.resolve() == tmp_path / "results" / "experiment_run_1"
+    assert weights(untidy) == weights(bare)
+    assert untidy.test_statistics == bare.test_statistics
+    undone = [each.getMessage() for each in caplog.records if "that was undone" in each.msg]
+    assert undone[0].startswith("Extension 'untidy' as it was made changed the working directory,")
+    assert undone[1].startswith("Extension 'untidy' at run_started changed the working directory,")
+
+
+def test_an_extension_that_closes_the_standard_streams_costs_nothing(tmp_path):
+    pacsv.write_csv(data.table(), tmp_path / "data.csv")
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path, "closing")))
+    command = ["train", "--config", "config.json", "--dataset", "data.csv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "distcore", *command], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Extension 'closing' at run_started changed sys.stdout (it was closed), sys.stderr" in (
+        done.stderr
+    )
+    assert done.stdout.splitlines()[-1] == "results/experiment_run"
 
 
 def test_a_cache_that_is_there_is_not_told(tmp_path, diary):
@@ -394,7 +481,14 @@ def test_a_failing_run_keeps_its_own_error_when_listeners_fail_too(tmp_path):
         )
 
 
-@pytest.mark.parametrize(("name", "said"), [("misspelt", "epoch_finnished"), ("greedy", "weights")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("misspelt", "epoch_finnished"),
+        ("greedy", "weights"),
+        ("unmarked", "no method is marked with @hookimpl"),
+    ],
+)
 def test_an_extension_that_listens_wrongly_stops_the_run_before_it_begins(tmp_path, name, said):
     with pytest.raises(
         PluginBroken, match=rf"(?s)Extension '{name}' implements a hook wrongly.*{said}"

@@ -34,6 +34,7 @@ from distcore_data.blame import blame
 from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
+from distcore_torch.guests import put_back
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -201,7 +202,7 @@ def under_way(
     try:
         profile.seen(session)
         # The config's innermost: training compares what listens with them.
-        with listening(brought, plugins), listening(extensions, plugins):
+        with listening(brought, plugins, put_back), listening(extensions, plugins, put_back):
             try:
                 # Under torchrun each rank draws what rank 0 does: once is enough.
                 with ProgressView(session.progress, "none" if is_other_rank() else view):

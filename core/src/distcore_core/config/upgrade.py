@@ -19,11 +19,8 @@ class Upgrade:
         """The value at a path, or None."""
         value: Any = self.document.values
         for part in path:
-            inside = isinstance(value, dict) and part in value
-            inside = inside or (
-                isinstance(value, list) and isinstance(part, int) and part < len(value)
-            )
-            if not inside:
+            listed = isinstance(value, list) and isinstance(part, int) and part < len(value)
+            if not listed and not (isinstance(value, dict) and part in value):
                 return None
             value = value[part]
         return value

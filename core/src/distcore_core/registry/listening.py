@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,6 +19,7 @@ from distcore_core.errors import PluginBroken
 from distcore_core.events import EVENTS
 from distcore_core.registry.manager import Plugins, run_plugins
 
+Keep = Callable[[str], AbstractContextManager[object]]
 log = logging.getLogger("distcore")
 _listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar(
     "distcore_listening", default=([], ())
@@ -26,18 +27,20 @@ _listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar(
 
 
 @contextmanager
-def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iterator[None]:
+def listening(
+    extensions: Sequence[Mapping[str, Any]], plugins: Plugins, keep: Keep = nullcontext
+) -> Iterator[None]:
     """Register the run's extensions with these plugins, which are the run's until the block ends.
 
     extensions: `{"type": name, option: value, …}` of each. If the run under way in this thread made
     them already (training in the process that the user started), those same objects listen here
-    too.
+    too. keep(`Extension … at epoch_finished`): the block in which each is made and called.
     """
     wanted = [dict(each) for each in extensions]
     here, known = _listening.get()
-    made = known if here == wanted else tuple(_made(each, plugins) for each in wanted)
+    made = known if here == wanted else tuple(_made(each, plugins, keep) for each in wanted)
     for number, (extension, each) in enumerate(zip(made, wanted, strict=True)):
-        _register(plugins, f"{each['type']} {number}", extension)
+        _register(plugins, f"{each['type']} {number}", extension, keep)
     token = _listening.set((wanted, made))
     try:
         with run_plugins(plugins):
@@ -47,55 +50,56 @@ def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iter
 
 
 class _Listener:
-    """Holds an extension's hook implementations for pluggy."""
+    """Holds an extension's hook implementations for pluggy; those of events never raise."""
+
+    def __init__(self, extension: object, who: str, manager: Any, keep: Keep) -> None:
+        for attribute in dir(extension):
+            options = manager.parse_hookimpl_opts(extension, attribute)
+            if options is not None:
+                method = getattr(extension, attribute)
+                event = (options.get("specname") or attribute) in EVENTS
+                setattr(self, attribute, _guarded(method, who, keep) if event else method)
 
 
-def _made(reference: Mapping[str, Any], plugins: Plugins) -> object:
+def _made(reference: Mapping[str, Any], plugins: Plugins, keep: Keep) -> object:
     options = {name: value for name, value in reference.items() if name != "type"}
-    made: object = plugins.make(EXTENSION, reference["type"], options)
-    return made
+    with keep(f"Extension {reference['type']!r} as it was made"):
+        return plugins.make(EXTENSION, reference["type"], options)
 
 
-def _register(plugins: Plugins, name: str, extension: object) -> None:
+def _register(plugins: Plugins, name: str, extension: object, keep: Keep) -> None:
     """Raises PluginBroken if the extension listens to what is no event, or takes arguments that
     no event has."""
     import pluggy
 
-    listener = _Listener()
-    vars(listener).update(_hooks(extension, name, plugins.manager))
+    who = f"Extension {name.rpartition(' ')[0]!r}"
+    listener = _Listener(extension, who, plugins.manager, keep)
     try:
+        if not vars(listener):
+            raise pluggy.PluginValidationError(extension, "no method is marked with @hookimpl")
         plugins.listen(listener, name)
     except pluggy.PluginValidationError as error:
         raise PluginBroken(
-            f"Extension {name.rpartition(' ')[0]!r} implements a hook wrongly: {error}. "
+            f"{who} implements a hook wrongly: {error}. "
             "Compare it with distcore_core.events, or report this to its authors."
         ) from error
 
 
-def _hooks(extension: object, name: str, manager: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The extension's hook implementations; those of events never raise."""
-    for attribute in dir(extension):
-        options = manager.parse_hookimpl_opts(extension, attribute)
-        if options is not None:
-            method = getattr(extension, attribute)
-            event = (options.get("specname") or attribute) in EVENTS
-            yield attribute, _guarded(method, name) if event else method
-
-
-def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _guarded(method: Callable[..., Any], who: str, keep: Keep) -> Callable[..., Any]:
     @functools.wraps(method)
     def tell(*values: Any) -> str | None:
-        who, event = name.rpartition(" ")[0], method.__name__
+        event = method.__name__
         try:
-            answer = method(*values)
+            with keep(f"{who} at {event}"):
+                answer = method(*values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it does, the run goes on
             told = f"{type(error).__name__}: {error}"
-            log.warning("Extension %r failed at %s and was passed over: %s", who, event, told)
+            log.warning("%s failed at %s and was passed over: %s", who, event, told)
             return None
         if event == "epoch_finished" and answer and not isinstance(answer, str):
-            log.warning("Extension %r answered %r: only a sentence ends training", who, answer)
-        return f"Extension {who!r} asked to stop: {answer}" if isinstance(answer, str) else None
+            log.warning("%s answered %r: only a sentence ends training", who, answer)
+        return f"{who} asked to stop: {answer}" if isinstance(answer, str) else None
 
     return tell

@@ -157,7 +157,7 @@ def _warnings() -> Iterator[list[str]]:
 
     class Kept(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.msg.startswith("Extension"):
+            if record.getMessage().startswith("Extension"):
                 said.append(record.getMessage())
 
     handler, logger = Kept(logging.WARNING), logging.getLogger("distcore")

@@ -17,6 +17,7 @@ from distcore_data.cache import CacheReader, open_cache
 from distcore_data.features import Features
 from distcore_data.stores.run_sync import MODEL
 from distcore_torch.batch import Batch, Layout
+from distcore_torch.guests import put_back
 from distcore_torch.packing import pack
 from distcore_torch.training.job import output_folder
 from distcore_torch.training.scores import Scores
@@ -28,7 +29,7 @@ def open_job(job: TrainJob) -> Iterator[Opened]:
     plugins = Plugins(job.plugins_block)
     with (
         blaming(plugins),
-        listening(job.config.get("extensions", []), plugins),
+        listening(job.config.get("extensions", []), plugins, put_back),
         open_cache(job.cache, plugins) as reader,
     ):
         yield Opened(job, plugins, reader, Features.of(job.config, plugins).fitted(reader.metadata))

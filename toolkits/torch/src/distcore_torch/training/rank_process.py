@@ -16,6 +16,7 @@ from distcore_core.errors import StoreError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_data.stores.run_sync import how_to_go_on, newest_checkpoint, working_folder
+from distcore_torch.guests import put_back
 from distcore_torch.training.job import train_options
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
                 watching(strategy, options.hang_seconds, partial(last_checkpoint, of_first)),
                 heartbeat().during(PREPARING),
                 _working_here(job, rank) as job,
-                listening(extensions, plugins),
+                listening(extensions, plugins, put_back),
                 _reporting(progress, rank) as shown,
             ):
                 return fit_rank(job, strategy, plugins, shown)
