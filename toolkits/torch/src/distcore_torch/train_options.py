@@ -240,9 +240,9 @@ class TrainerOptions(Options):
         None,
         description="A worker without progress for so long is ended and named; training goes on "
         "from the checkpoint, or ends after max_retries. Longer than the longest step, "
-        "evaluation batch and checkpoint; no less than 60 s count while it starts or "
-        "prepares. null: it is named after 20 s, and waited for. The trainer `local` is one "
-        "process, which watches itself: the command ends with exit code 1 and names the last "
+        "evaluation batch and checkpoint; no less than 60 s count while it starts, prepares or "
+        "tells extensions. null: it is named after 20 s, and waited for. The trainer `local` is "
+        "one process, which watches itself: the command ends with exit code 1 and names the last "
         "checkpoint; a Python program that called distcore is told, and not ended, and a process "
         "that is stopped as a whole tells nothing.",
     )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +17,14 @@ from distcore_torch.training.heartbeat import (
     COMPUTING,
     FILE,
     LOADING,
+    TELLING,
     WAITING,
     Heartbeat,
     Listener,
+    heartbeat,
     open_heartbeat,
 )
+from distcore_torch.training.rank import _tell_checkpoint, _tell_round
 
 BEATING = """
 import sys, threading, time
@@ -100,6 +104,35 @@ def test_who_computes_is_named_and_who_waits_for_it_is_not(ranks, clock):
     hung, text = clock.pass_(60, watch)
     assert hung.rank == 1
     assert text.startswith("rank 1 ")
+
+
+def test_an_extension_that_takes_its_time_is_no_hang_before_a_minute(ranks, clock):
+    watch, told = watch_of(ranks, hang_seconds=10)
+    for each, what in zip(ranks, (TELLING, WAITING, WAITING), strict=True):
+        each.beat.doing(what)
+    assert clock.pass_(55, watch) is None
+    assert told == []
+    hung, text = clock.pass_(10, watch)
+    assert hung.rank == 0
+    assert "it is telling extensions" in text
+
+
+def test_the_time_of_extensions_is_none_of_the_steps():
+    seen = []
+
+    class Hook:
+        def epoch_finished(self, **told):
+            seen.append(heartbeat().pulse.doing)
+            return ["why"]
+
+        def checkpoint_saved(self, **told):
+            seen.append(heartbeat().pulse.doing)
+
+    plugins = SimpleNamespace(manager=SimpleNamespace(hook=Hook()))
+    assert _tell_round(plugins, None, 1, 2, {}) == "why"
+    _tell_checkpoint(plugins, 2, None)
+    assert seen == [TELLING, TELLING]
+    assert heartbeat().pulse.doing != TELLING
 
 
 def test_progress_ends_it_and_is_told(ranks, clock):

@@ -35,8 +35,9 @@ DOING = (
     "waiting for the other ranks",
     "evaluating",
     "saving",
+    "telling extensions",
 )
-STARTING, PREPARING, LOADING, COMPUTING, WAITING, EVALUATING, SAVING = range(len(DOING))
+STARTING, PREPARING, LOADING, COMPUTING, WAITING, EVALUATING, SAVING, TELLING = range(len(DOING))
 AT_STEPS = (LOADING, COMPUTING, WAITING)
 """What steps consist of."""
 

@@ -25,6 +25,7 @@ from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
+from distcore_torch.training.heartbeat import TELLING, heartbeat
 from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
 from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import Finished, TrainLoop, Work
@@ -164,12 +165,14 @@ def _tell_round(
 ) -> str:
     """Why extensions ask to end training here; "": none does."""
     hook = plugins.manager.hook
-    answers = hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
+    with heartbeat().during(TELLING):
+        answers = hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
     return " ".join(answers)
 
 
 def _tell_checkpoint(plugins: Plugins, step: int, path: Path) -> None:
-    plugins.manager.hook.checkpoint_saved(step=step, directory=path)
+    with heartbeat().during(TELLING):
+        plugins.manager.hook.checkpoint_saved(step=step, directory=path)
 
 
 def _written(

@@ -22,6 +22,7 @@ from distcore_torch.training.heartbeat import (
     PREPARING,
     SAVING,
     STARTING,
+    TELLING,
     WAITING,
     Listener,
     Pulse,
@@ -31,7 +32,7 @@ TOLD_SECONDS = float(os.environ.get("DISTCORE_TOLD_SECONDS", 20.0))
 """How long a rank may make no progress before it is told. Only tests set the variable."""
 
 BEGIN_SECONDS = 3 * TOLD_SECONDS
-"""The same while it starts, prepares or saves."""
+"""The same while it starts, prepares, saves or tells extensions."""
 
 STEPS = 10
 """And never less than so many of its own steps."""
@@ -71,12 +72,13 @@ class Watched:
     @property
     def patience(self) -> float:
         """Seconds without progress until it is told."""
-        least = BEGIN_SECONDS if self.pulse.doing in (STARTING, PREPARING, SAVING) else TOLD_SECONDS
+        long = (STARTING, PREPARING, SAVING, TELLING)
+        least = BEGIN_SECONDS if self.pulse.doing in long else TOLD_SECONDS
         return max(least, STEPS * self.pulse.step_seconds)
 
     def limit(self, hang_seconds: float) -> float:
         """Seconds without progress until it is given up."""
-        least = BEGIN_SECONDS if self.pulse.doing in (STARTING, PREPARING) else 0.0
+        least = BEGIN_SECONDS if self.pulse.doing in (STARTING, PREPARING, TELLING) else 0.0
         return max(hang_seconds, least, LEAST_STEPS * self.pulse.step_seconds)
 
 
