@@ -62,6 +62,9 @@ CONFIG = {
 }
 
 
+NO_COLUMN = "pass\n\n    def nothing(self, metadata):\n        pass\n\n    def other(self):"
+
+
 @pytest.fixture
 def odd(place, distribution, tmp_path):
     """odd(partial, encode, config): beside it a distribution whose feature type does that; what
@@ -112,6 +115,11 @@ def test_rows_that_are_wrong_only_together_are_told_as_a_range(odd):
     [
         ("return pc.cast(values, 'float32')[1:]", "gave 99 values for 100 rows of column 'age'"),
         ("return values", "made double of column 'age', but the feature's `column` says float"),
+        ("return None", "gave NoneType for column 'age', and no Arrow array"),
+        (
+            "return values.to_numpy(zero_copy_only=False).reshape(-1, 1)",
+            "gave ndarray for column 'age', and no Arrow array",
+        ),
         ("return pa.array([[1.0]] * len(values))", "made list<item: double> of column 'age', but "),
     ],
 )
@@ -120,6 +128,11 @@ def test_a_feature_that_encodes_something_else_is_named_before_it_is_written(odd
     told = odd("preprocess", encode=encode)
     assert f"distcore_odd_feature.Odd.encode {fault}" in told
     assert "Report this to its authors." in told
+
+
+def test_a_feature_without_a_column_is_named(odd):
+    told = odd("preprocess", encode="self.column = self.nothing", partial=NO_COLUMN)
+    assert "distcore_odd_feature.Odd.nothing gave NoneType for column 'age', and no Column" in told
 
 
 def test_a_way_to_read_that_there_is_not_is_told_by_its_feature(odd):

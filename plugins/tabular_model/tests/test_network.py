@@ -16,7 +16,7 @@ from torch import nn
 
 from distcore_core.config.issues import validate
 from distcore_core.contracts import FEATURE, Column
-from distcore_core.errors import ConfigError
+from distcore_core.errors import ConfigError, PluginBroken
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import encoders
 from distcore_tabular.network import Inputs, TabularModel, module_key
@@ -41,6 +41,59 @@ class Plain:
 
     def decoder(self, metadata, input_size):
         return nn.Linear(input_size, metadata["classes"])
+
+
+class Sized(nn.Module):
+    """An encoder that says of itself that it gives `size` columns, and gives something else."""
+
+    def __init__(self, size, gives):
+        super().__init__()
+        self.output_size, self.gives = size, gives
+
+    def forward(self, value):
+        return self.gives(value)
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: None, "its `encoder` is None, and no torch.nn.Module"),
+        (nn.Identity, "the `output_size` of its encoder is None, and not how many columns"),
+        (lambda: Sized("2", None), "the `output_size` of its encoder is '2', and not"),
+        (
+            lambda: Sized(3, lambda value: value),
+            "gave torch.float32 (4,), and not torch.float32 (4, 3)",
+        ),
+        (lambda: Sized(1, lambda value: None), "its encoder gave None, and not"),
+        (lambda: Sized(1, lambda value: value[:1, None]), "gave torch.float32 (1, 1), and not"),
+        (lambda: Sized(1, lambda value: value[:, None].double()), "gave torch.float64 (4, 1), and"),
+    ],
+)
+def test_an_encoder_that_is_none_is_told_with_its_feature(make, fault):
+    column = Column(name="x", dtype="float32")
+    features = SimpleNamespace(
+        inputs=[Plain("x", make)],
+        outputs=[Plain("y")],
+        metadata={"x": {}, "y": {"classes": 2}},
+        columns={"x": column},
+    )
+    model = TabularModel(validate(TabularOptions, {}, where="model"))
+    batch = pack(pa.record_batch({"x": pa.array([1, 2, 3, 4], "float32")}), Layout.of([column]))
+    with pytest.raises(PluginBroken) as told:
+        model.build(features)(batch)
+    assert f"{Plain.__module__}.Plain of 'x': " in str(told.value)
+    assert fault in str(told.value)
+
+
+def test_a_feature_whose_network_is_none_is_told():
+    class Without(Plain):
+        def network(self):
+            return None
+
+    features = SimpleNamespace(inputs=[Without("x")], outputs=[], metadata={"x": {}})
+    model = TabularModel(validate(TabularOptions, {}, where="model"))
+    with pytest.raises(PluginBroken, match="Without of 'x': its `network\\(\\)` is None"):
+        model.build(features)
 
 
 def number(name):

@@ -9,7 +9,9 @@ one product (`alike`). Weights are still saved by feature, whatever shares a tab
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -17,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from distcore_core.contracts import Column, ModelBase
-from distcore_core.errors import ConfigError, ConfigIssue
+from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.members import make_named
 from distcore_tabular.alike import Alike, shape_of, stretches
@@ -53,7 +55,8 @@ class TabularModel(ModelBase):
     def build(self, features: FeatureSet) -> nn.Module:
         """The network for the fitted features; the same weights for the same torch seed.
 
-        Raises ConfigError if an output depends on another output."""
+        Raises ConfigError if an output depends on another output, PluginBroken if a feature gives
+        no encoder."""
         for index, feature in enumerate(features.outputs):
             if getattr(feature.options, "dependencies", None):
                 path = f"output_features[{index}].dependencies"
@@ -63,7 +66,7 @@ class TabularModel(ModelBase):
                 )
                 raise ConfigError([ConfigIssue(0, path, message)])
         encoders = {
-            feature.name: feature.network().encoder(features.metadata[feature.name])
+            feature.name: _encoder(feature, features.metadata[feature.name])
             for feature in features.inputs
         }
         inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
@@ -84,6 +87,45 @@ class TabularModel(ModelBase):
         options, plugins = self.options.combiner, environment_plugins(self.block)
         context = {"input_size": inputs.output_size, "sizes": inputs.sizes}
         return make_named(plugins, COMBINER, options.type, options, **context)
+
+
+def _encoder(feature: Any, metadata: Any) -> nn.Module:
+    """An input's encoder, whose outputs are looked at if it is none of ours."""
+    network = feature.network()
+    if network is None:
+        raise _broken(feature, "its `network()` is None, and not an object with `encoder`")
+    encoder = network.encoder(metadata)
+    if not isinstance(encoder, nn.Module):
+        raise _broken(feature, f"its `encoder` is {_told(encoder)}, and no torch.nn.Module")
+    size = getattr(encoder, "output_size", None)
+    if not isinstance(size, Integral) or size < 1:
+        fault = f"the `output_size` of its encoder is {size!r}, and not how many columns it gives"
+        raise _broken(feature, fault)
+    if not type(encoder).__module__.startswith("distcore_tabular."):
+        encoder.register_forward_hook(partial(_fitting, feature))
+    return encoder
+
+
+def _fitting(feature: Any, encoder: Any, arguments: tuple[Any, ...], output: Any) -> None:
+    """A forward hook. Raises PluginBroken if the encoder gives other than [B, output_size]."""
+    column, size = arguments[0], encoder.output_size
+    rows = len(column) if isinstance(column, torch.Tensor) else len(column.offsets) - 1
+    found = output.shape if isinstance(output, torch.Tensor) else None
+    if found != (rows, size) or output.dtype == torch.float64:
+        fault = f"its encoder gave {_told(output)}, and not torch.float32 {(rows, size)}"
+        raise _broken(feature, f"{fault}: `output_size` columns for each row")
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _broken(feature: Any, fault: str) -> PluginBroken:
+    """What to raise for a feature whose half for the network gives what its role does not allow."""
+    name = f"{type(feature).__module__}.{type(feature).__qualname__}"
+    return PluginBroken(f"{name} of {feature.name!r}: {fault}. Report this to its authors.")
 
 
 class TabularNetwork(nn.Module):

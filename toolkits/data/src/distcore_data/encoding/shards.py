@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
+from distcore_core.contracts import JSON, SPLITS, Block, Column, Feature, ShardPlan, Split
 from distcore_core.errors import DataError, PluginBroken, PluginError, UserError
 from distcore_core.registry.index import Encoder
 from distcore_data.arrow import from_numpy
@@ -150,6 +150,11 @@ class Shard:
 
         def encode(piece: pa.Array) -> pa.Array:
             found = bound.feature.encode(piece, metadata)
+            if found is None or getattr(found, "ndim", 1) != 1:
+                fault = (
+                    f"gave {type(found).__name__} for column {bound.column!r}, and no Arrow array"
+                )
+                raise _broken(bound.feature.encode, fault)
             if len(found) != len(piece):
                 raise _broken(
                     bound.feature.encode,
@@ -159,6 +164,9 @@ class Shard:
 
         found = pa.chunked_array(_of_pieces(encode, bound, pieces, numbers))
         declared = bound.feature.column(metadata)
+        if not isinstance(declared, Column):
+            fault = f"gave {type(declared).__name__} for column {bound.column!r}, and no Column"
+            raise _broken(bound.feature.column, fault)
         if not fits(found.type, declared):
             raise _broken(
                 bound.feature.encode,
