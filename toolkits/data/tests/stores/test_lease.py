@@ -135,6 +135,39 @@ def test_each_beat_of_a_heart_is_another_until_it_stops(store):
     assert store.read("h") == b"%d" % beats[-1]
 
 
+def test_a_heart_that_was_paused_after_it_looked_looks_again(store, clock):
+    """Another one may have taken the lease over meanwhile, and be done."""
+    looks = []
+
+    def ends():
+        looks.append(clock.now)
+        clock.now += PATIENCE + 1
+        return len(looks) > 1
+
+    heart = Heartbeat(store, "h", lambda beat: b"%d" % beat, 0.001, ends)
+    heart.start()
+    heart._thread.join(20)
+    assert len(looks) == 2
+    assert store.list() == {}
+
+
+def test_a_beat_that_fails_is_none(store, clock, monkeypatch):
+    def write(name, content):
+        clock.now += 1
+        beats.append(content)
+        if len(beats) == 1:
+            raise StoreError("no network")
+
+    beats = []
+    monkeypatch.setattr(store, "write", write)
+    heart = Heartbeat(store, "h", lambda beat: b"%d" % beat, 0.001, lambda: len(beats) == 2)
+    heart.start()
+    assert heart.last == 100.0
+    heart._thread.join(20)
+    assert beats == [b"1", b"2"]
+    assert heart.last == 101.0
+
+
 def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):
     monkeypatch.setattr(leases, "BEAT", 0.01)
     with Lease(store, "l") as lease:
@@ -152,7 +185,6 @@ def test_a_lease_that_is_gone_after_a_pause_is_another_s_that_was_done_meanwhile
         store.delete(["l"])
         assert not lease._is_lost()  # somebody deleted it
         assert is_lost(store, "l", lease.id)  # and nobody writes it again
-        lease._content(1)
         clock.now += PATIENCE + 1
         assert lease._is_lost()
         assert store.list() == {}

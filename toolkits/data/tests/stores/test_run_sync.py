@@ -7,6 +7,7 @@ import pytest
 
 from distcore_core.errors import StoreError
 from distcore_data.stores import lease as lease_module
+from distcore_data.stores import run_sync
 from distcore_data.stores.lease import Lease
 from distcore_data.stores.run_sync import RUNNING, STARTED, Mirror, newest_checkpoint
 
@@ -189,6 +190,15 @@ def test_two_runs_share_no_folder_but_one_that_makes_room(tmp_path):
     assert asked == ["run", "run_1"]
     assert Mirror.at(urls[1]).store.read(STARTED) != before
     assert Mirror.begin(root, "run").url.endswith("run_3")
+
+
+def test_of_what_is_removed_no_holder_is_waited_for(mirror, tmp_path, monkeypatch):
+    with Lease(mirror.store, RUNNING) as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        mirror.holder = lease.id
+        mirror.remove()
+        monkeypatch.setattr(run_sync, "is_lost", lambda *_: pytest.fail("it looked for a holder"))
+        mirror.put_files(folder_of(tmp_path / "run", manifest_json="m"))
 
 
 @pytest.mark.parametrize("done", [False, True])

@@ -73,7 +73,12 @@ class Heartbeat:
     """A thread that writes an object again and again, so that others see that this process lives.
 
     content(n): the bytes of the n-th change, from 1. every: seconds between two. ends: asked before
-        each, whether there are to be no more."""
+        each, whether there are to be no more.
+
+    Attributes:
+        last: When the last change that was made was begun, in seconds since 1970, since that clock
+            goes on while a machine sleeps.
+    """
 
     def __init__(
         self,
@@ -85,10 +90,12 @@ class Heartbeat:
     ) -> None:
         self._store, self._name, self._content, self._every = store, name, content, every
         self._ends = ends
+        self.last = 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
 
     def start(self) -> None:
+        self.last = time.time()
         self._thread.start()
 
     def stop(self) -> bool:
@@ -102,11 +109,14 @@ class Heartbeat:
     def _beat(self) -> None:
         beat = 0
         while not self._done.wait(self._every):
-            beat += 1
+            beat, begun = beat + 1, time.time()
             with suppress(StoreError):  # others may take us for dead, which must do no harm
                 if self._ends():
                     return
+                if time.time() - begun > PATIENCE:  # it was paused since it looked
+                    continue
                 self._store.write(self._name, self._content(beat))
+                self.last = begun
 
 
 class Lease:
@@ -117,7 +127,6 @@ class Lease:
         self.store = store
         self.name = name
         self.id = uuid.uuid4().hex
-        self._beaten = 0.0
         self._heart = Heartbeat(store, name, self._content, BEAT, self._is_lost)
 
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
@@ -175,7 +184,6 @@ class Lease:
     # -------------------------------------------------------------- inside
 
     def _content(self, beat: int) -> bytes:
-        self._beaten = time.time()  # which goes on while a machine sleeps
         who = {"id": self.id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
         return json.dumps(who).encode()
 
@@ -195,7 +203,7 @@ class Lease:
         have taken it for dead, and been done since."""
         found = self._found()
         if not found:
-            return time.time() - self._beaten > PATIENCE
+            return time.time() - self._heart.last > PATIENCE
         return held_by(found) != self.id
 
     def _prove(self) -> None:

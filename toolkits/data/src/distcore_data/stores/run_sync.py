@@ -298,13 +298,14 @@ class Mirror:
         """Delete everything, the claim last."""
         self._require_held()
         self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
+        self.holder = ""  # that of a lease which is gone, too
 
     def _require_held(self) -> None:
         if self.holder and is_lost(self.store, RUNNING, self.holder):
             raise StoreError(
                 f"Another process has gone on with the run in {self.url}: this one was paused, or "
                 "its bucket did not answer, for so long that it was taken for dead. It saves "
-                "nothing more there. Let the other one go on."
+                "nothing more there. Use what the other one writes."
             )
 
     def _get(self, name: str, size: int, path: Path) -> None:
