@@ -568,7 +568,9 @@ def test_an_experiment_that_is_gone_on_with_tells_of_its_own_model(place):
     place.good("experiment", *again, "--set", "trainer.epochs=3", "--skip_save_predictions")
     assert read(place.results, "test_statistics.json") != before
     assert "predictions.parquet" not in names(place.results)
-    assert "report.html" in names(place.results)
+    assert {"report.html", "receipt.json"} <= names(place.results)
+    place.good("train", *again, "--set", "trainer.epochs=4", "--skip_save_training_description")
+    assert "receipt.json" not in names(place.results), "that told of the model before"
 
 
 # ------------------------------------------------------------------ who listens

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcore.workflow import results
 from distcore.workflow.launched import is_other_rank
 from distcore.workflow.remote_folders import (
     BEGINNING,
@@ -294,9 +295,8 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
         with suppress(OSError):  # a full disk, of which the error tells
             write_file(path, sealed(said))
         raise
-    path.unlink(missing_ok=True)
-    if resuming and session.mirror is not None:  # what was worked in here never had it
-        session.mirror.delete_file(ENDED)
+    if resuming:
+        results.remove(session, ENDED)
 
 
 @contextmanager

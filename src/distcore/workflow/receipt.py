@@ -72,11 +72,13 @@ def write(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
 
 
 def finish(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
-    """Write it again, of a run whose results are whole."""
-    if SKIP in skip:
-        return
+    """Write it again, of a run whose results are whole; or remove it, of one that goes on without a
+    receipt, since it tells of the model before."""
     folder = session.directory
     assert folder is not None
+    if SKIP in skip:
+        results.remove(session, RECEIPT)
+        return
     found = receipt_of(session, description, cache)
     found["ranks"] = _ranks(session, folder)
     found["files"] = {}

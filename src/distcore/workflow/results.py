@@ -62,6 +62,13 @@ def write(
         session.mirror.put_file(name, path)
 
 
+def remove(session: Session, name: str) -> None:
+    """Remove a file of the experiment's folder, if it is there."""
+    (_directory(session) / name).unlink(missing_ok=True)
+    if session.mirror is not None:  # what was worked in here may never have had it
+        session.mirror.delete_file(name)
+
+
 def write_json(path: Path, content: JSON) -> None:
     """Write one JSON file, sealed or vouched for, whole or not at all.
 
