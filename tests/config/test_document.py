@@ -252,6 +252,7 @@ def test_syntax_errors_say_where_and_what_to_do(text: str, said: str) -> None:
             "line 2: byte 0xfc is not UTF-8. Save the file as UTF-8.",
         ),
         (b"a: 1\nb: \x00\n", "line 2: holds zero bytes"),
+        (b'\x10\0\0\0\0\0\0\0{"weight": 1}', "line 1: holds zero bytes"),
     ],
 )
 def test_files_that_are_no_text_are_refused(content: bytes, said: str, tmp_path: Path) -> None:

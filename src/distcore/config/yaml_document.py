@@ -12,6 +12,7 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,11 @@ def _decode(data: bytes, name: str) -> str:
             name,
             "is a binary file (a pickle, an archive or data), not text. Name a YAML or JSON file.",
         )
-    seems = json.detect_encoding(data)
+    seems = json.detect_encoding(data)  # by which of the first bytes are zero
     if not seems.startswith("utf-8"):
-        raise _refuse(name, f"is {seems[:6].upper()} text. Save it as UTF-8.")
+        with suppress(UnicodeDecodeError):
+            if "\0" not in data.decode(seems):
+                raise _refuse(name, f"is {seems[:6].upper()} text. Save it as UTF-8.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
