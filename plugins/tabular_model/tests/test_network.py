@@ -96,6 +96,23 @@ def test_a_feature_whose_network_is_none_is_told():
         model.build(features)
 
 
+def test_a_decoder_that_is_none_is_told_with_its_feature():
+    class Without(Plain):
+        def decoder(self, metadata, input_size):
+            return None
+
+    column = Column(name="x", dtype="float32")
+    features = SimpleNamespace(
+        inputs=[Plain("x", lambda: encoders.passthrough(1))],
+        outputs=[Without("y")],
+        metadata={"x": {}, "y": {"classes": 2}},
+        columns={"x": column},
+    )
+    model = TabularModel(validate(TabularOptions, {}, where="model"))
+    with pytest.raises(PluginBroken, match="Without of 'y': its `decoder` is None, and no torch"):
+        model.build(features)
+
+
 def number(name):
     return Plain(name, lambda: encoders.passthrough(1)), Column(name=name, dtype="float32")
 

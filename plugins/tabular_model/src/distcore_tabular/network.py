@@ -56,7 +56,7 @@ class TabularModel(ModelBase):
         """The network for the fitted features; the same weights for the same torch seed.
 
         Raises ConfigError if an output depends on another output, PluginBroken if a feature gives
-        no encoder."""
+        no encoder or decoder."""
         for index, feature in enumerate(features.outputs):
             if getattr(feature.options, "dependencies", None):
                 path = f"output_features[{index}].dependencies"
@@ -72,8 +72,8 @@ class TabularModel(ModelBase):
         inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
         combiner = self._combiner(inputs)
         decoders = {
-            feature.name: feature.network().decoder(
-                features.metadata[feature.name], combiner.output_size
+            feature.name: _half(
+                feature, "decoder", features.metadata[feature.name], combiner.output_size
             )
             for feature in features.outputs
         }
@@ -91,12 +91,7 @@ class TabularModel(ModelBase):
 
 def _encoder(feature: Any, metadata: Any) -> nn.Module:
     """An input's encoder, whose outputs are looked at if it is none of ours."""
-    network = feature.network()
-    if network is None:
-        raise _broken(feature, "its `network()` is None, and not an object with `encoder`")
-    encoder = network.encoder(metadata)
-    if not isinstance(encoder, nn.Module):
-        raise _broken(feature, f"its `encoder` is {_told(encoder)}, and no torch.nn.Module")
+    encoder = _half(feature, "encoder", metadata)
     size = getattr(encoder, "output_size", None)
     if not isinstance(size, Integral) or size < 1:
         fault = f"the `output_size` of its encoder is {size!r}, and not how many columns it gives"
@@ -104,6 +99,17 @@ def _encoder(feature: Any, metadata: Any) -> nn.Module:
     if not type(encoder).__module__.startswith("distcore_tabular."):
         encoder.register_forward_hook(partial(_fitting, feature))
     return encoder
+
+
+def _half(feature: Any, half: str, *given: Any) -> nn.Module:
+    """The feature's encoder or decoder."""
+    network = feature.network()
+    if network is None:
+        raise _broken(feature, f"its `network()` is None, and not an object with `{half}`")
+    made = getattr(network, half)(*given)
+    if not isinstance(made, nn.Module):
+        raise _broken(feature, f"its `{half}` is {_told(made)}, and no torch.nn.Module")
+    return made
 
 
 def _fitting(feature: Any, encoder: Any, arguments: tuple[Any, ...], output: Any) -> None:
