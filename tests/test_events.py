@@ -1,8 +1,10 @@
 """Extensions: what each event tells, who hears it where, and that a listener that fails costs
 nothing."""
 
+import io
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from distcore_core.events import EVENTS
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_testing import data
+from distcore_torch.guests import put_back
 
 EXTENSION = '''
 """An extension that writes down everything it hears."""
@@ -94,7 +97,10 @@ class Untidy:
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        torch.set_float32_matmul_precision("medium")
+        torch.autocast("cpu", torch.bfloat16).__enter__()
+        torch.backends.mkldnn.enabled = False
+        torch.use_deterministic_algorithms(True, warn_only=True)
         sys.setrecursionlimit(sys.getrecursionlimit() + 1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -278,12 +284,44 @@ def test_what_an_extension_changes_of_the_process_is_put_back(
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
     assert torch.get_default_device() == before[2]
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cuda.matmul.allow_tf32  # an error if the two do not fit
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.backends.mkldnn.enabled
+    assert not torch.are_deterministic_algorithms_enabled()
     assert untidy.directory.resolve() == tmp_path / "results" / "experiment_run_1"
     assert weights(untidy) == weights(bare)
     assert untidy.test_statistics == bare.test_statistics
     undone = [each.getMessage() for each in caplog.records if "that was undone" in each.msg]
     assert undone[0].startswith("Extension 'untidy' as it was made changed the working directory,")
     assert undone[1].startswith("Extension 'untidy' at run_started changed the working directory,")
+
+
+def test_a_stream_that_is_closed_in_the_place_of_a_programs_own_gives_way_to_it(
+    monkeypatch, caplog
+):
+    mine = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", mine)
+    with put_back("Extension 'x' at run_started"):
+        sys.stdout = io.StringIO()
+        sys.stdout.close()
+    assert sys.stdout is mine
+    with put_back("Extension 'x' at run_started"):
+        sys.stdout.close()
+    assert not sys.stdout.closed
+    assert [each.getMessage() for each in caplog.records] == 2 * [
+        "Extension 'x' at run_started changed sys.stdout (it was closed); that was undone"
+    ]
+
+
+def test_a_working_folder_that_was_gone_before_is_not_put_back(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    os.chdir("gone")
+    (tmp_path / "gone").rmdir()
+    with put_back("Extension 'x' at run_started"):
+        os.chdir("/")
+    assert caplog.records == []
 
 
 def test_an_extension_that_closes_the_standard_streams_costs_nothing(tmp_path):

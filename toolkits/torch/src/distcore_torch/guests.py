@@ -23,18 +23,19 @@ log = logging.getLogger("distcore")
 
 @contextmanager
 def put_back(who: str) -> Iterator[None]:
-    """Put back what the block leaves changed, with a warning that begins with `who`.
+    """Put back what the block leaves changed, with a warning that begins with `who`. (For the time
+    of a whole run `modes.plain_torch` sets what changes bits.)
 
     Random numbers are left as they are: each step seeds its own, and other threads draw, too."""
-    before = {name: value for name, value, _, _ in _settings()}
+    before = {name: (value, put) for name, value, _, put in _settings()}
     try:
         yield
     finally:
         changed = []
         for name, value, first, put in _settings():
-            was = before.get(name, first)
-            if value != was:
-                with suppress(OSError, ValueError):  # the folder is gone
+            was, put = before.get(name, (first, put))
+            if was is not None and value != was:
+                with suppress(OSError, ValueError, RuntimeError):  # the folder is gone, say
                     put(was)
                     changed.append(name)
         if changed:
@@ -45,8 +46,9 @@ def _settings() -> Iterator[tuple[str, Any, Any, Callable[[Any], object]]]:
     """(name, value, what it is at first, how to set it) of each; of torch once it is imported."""
     yield "the working directory", _folder(), None, os.chdir
     for name, number in (("stdout", 1), ("stderr", 2)):
-        closed = getattr(getattr(sys, name), "closed", False)
-        yield f"sys.{name} (it was closed)", closed, False, partial(_reopen, name, number)
+        stream = getattr(sys, name)
+        put = partial(_open_again, name, number, stream)
+        yield f"sys.{name} (it was closed)", getattr(stream, "closed", False), False, put
     yield "the recursion limit", sys.getrecursionlimit(), None, sys.setrecursionlimit
     if threading.current_thread() is threading.main_thread():
         handlers = [signal.getsignal(each) for each in ENDING]
@@ -61,6 +63,16 @@ def _settings() -> Iterator[tuple[str, Any, Any, Callable[[Any], object]]]:
     yield "torch's default device", device, cpu, partial(_compute_on, torch)
     threads = torch.get_num_threads()
     yield "torch's threads", threads, threads, torch.set_num_threads
+    for kind in ("cpu", "cuda"):
+        put = partial(torch.set_autocast_enabled, kind)
+        yield f"torch's autocast ({kind})", torch.is_autocast_enabled(kind), False, put
+    one_dnn = torch.backends.mkldnn
+    yield "torch's oneDNN", one_dnn.enabled, True, partial(setattr, one_dnn, "enabled")
+    same = torch.are_deterministic_algorithms_enabled()
+    yield "torch's determinism", same, False, torch.use_deterministic_algorithms
+    # First by the older of torch's two interfaces, which fails if it does not fit the newer one.
+    put = torch.set_float32_matmul_precision
+    yield "torch's precision of products", _precision(torch), "highest", put
     for name in ("mkldnn", "cuda"):
         products = getattr(torch.backends, name).matmul
         put = partial(setattr, products, "fp32_precision")
@@ -73,9 +85,18 @@ def _folder() -> str | None:
     return None
 
 
-def _reopen(name: str, number: int, _: bool) -> None:
-    stream = os.fdopen(number, "w", buffering=1, errors="replace", closefd=False)
+def _open_again(name: str, number: int, stream: Any, _: bool) -> None:
+    """stream: what it was before; if that is what was closed, it is opened anew."""
+    if getattr(stream, "closed", True):
+        encoding = getattr(stream, "encoding", None)
+        stream = os.fdopen(number, "w", 1, encoding, "replace", closefd=False)
     setattr(sys, name, stream)
+
+
+def _precision(torch: Any) -> str | None:
+    with suppress(RuntimeError):
+        return str(torch.get_float32_matmul_precision())
+    return None
 
 
 def _handle(handlers: list[Any]) -> None:
