@@ -18,6 +18,7 @@ import ray
 from distcore_core.contracts import Rank
 from distcore_core.progress import Round
 from distcore_data.temporaries import temporary_folder
+from distcore_data.threads import processors
 from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.rank import Orders
 from distcore_torch.signals import how_it_ended
@@ -96,7 +97,7 @@ def _who(threads: int) -> tuple[Rank, dict[str, str]]:
         there = next(
             (each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1
         )
-        threads = max(1, int(min(there, os.cpu_count() or 1)) // local_world)
+        threads = max(1, int(min(there, processors())) // local_world)
     return rank, {
         **os.environ,
         "RAY_NODE_ID": node,

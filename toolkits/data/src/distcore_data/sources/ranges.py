@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from distcore_data.threads import processors
+
 STRIPE = 1 << 18
 SEGMENT = 64
 """Stripes that one thread takes at a time; the file's digest is that of its segments' digests."""
@@ -24,7 +26,7 @@ SEGMENT = 64
 PIECE = 1 << 16
 """Bytes read at once where a newline is looked for."""
 
-THREADS = min(4, os.cpu_count() or 1)
+THREADS = min(4, processors())
 """Four read from memory as fast as it gives."""
 
 
