@@ -118,7 +118,6 @@ def test_a_folder_is_held_by_one_at_a_time(folder: Path, monkeypatch: pytest.Mon
             assert free is unknown
 
 
-@pytest.mark.usefixtures("in_a_minute")
 @pytest.mark.parametrize("name", ["file, if it is free", "folder"])
 def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_it(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +141,7 @@ def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_it(
     os.close(look)
 
 
+@pytest.mark.usefixtures("in_a_minute")
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.lock")
     assert not is_held(tmp_path / "a.lock")
