@@ -18,6 +18,7 @@ from distcore.config import document_of, load_config
 from distcore.config.overrides import override
 from distcore.config.yaml_document import parse
 from distcore_core.errors import ConfigError, UserError
+from distcore_data.flat_config import flattened
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 CONFIG = """
@@ -73,6 +74,17 @@ def test_values_are_yaml_and_sections_are_made() -> None:
 def test_features_by_name_and_by_number() -> None:
     assert setting("input_features.city.type=text")["input_features"][1]["type"] == "text"
     assert setting("input_features[0].type=text")["input_features"][0]["type"] == "text"
+
+
+def test_what_diff_compare_and_resuming_call_an_option_sets_it() -> None:
+    fc_layers = "[{name: fc.1, size: 8}, {name: 'fc', size: 9}]"
+    settings = [f"input_features.city.encoder.layers={fc_layers}", "trainer.betas=[0.9, 0.99]"]
+    settings += ["combiner.layers=[{size: 8}, {size: 9}]"]
+    told = [path for path, place, _ in flattened(setting(*settings)) if place]
+    assert "input_features.city.encoder.layers[fc.1].size" in told
+    for path in told:
+        changed = setting(*settings, f"{path}=77")
+        assert [each for name, _, each in flattened(changed) if name == path] == [77]
 
 
 @pytest.mark.parametrize(

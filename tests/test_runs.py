@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -117,11 +118,11 @@ def test_compare_says_what_differs(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("output_features.net.price.preprocessing.normalization", True),
-        ("output_features.net.price.loss.type", True),
-        ("output_features.net.price.loss", True),
-        ("output_features.net.price.preprocessing.missing_value_strategy", False),
-        ("input_features.net.price.preprocessing.normalization", False),
+        ("output_features[net.price].preprocessing.normalization", True),
+        ("output_features[net.price].loss.type", True),
+        ("output_features[net.price].loss", True),
+        ("output_features[net.price].preprocessing.missing_value_strategy", False),
+        ("input_features[net.price].preprocessing.normalization", False),
     ],
 )
 def test_losses_in_other_units_are_told(option: str, said: bool) -> None:
@@ -142,7 +143,21 @@ def test_of_thousands_of_columns_the_first_that_differ_are_compared() -> None:
     lines = told.splitlines()
     assert lines[1].split() == ["trainer.epochs", "1", "2"]
     assert len(lines) == 102
-    assert lines[-1].split("  ")[0] == "and 3,901 more"
+    assert lines[-1].split("  ")[0] == "and 3,902 more"
+
+
+def test_the_order_of_features_is_a_difference() -> None:
+    """It decides which weights are drawn, and the configs were called the same."""
+
+    def run(names: Sequence[str]) -> Run:
+        config = {"input_features": [{"name": name, "type": "number"} for name in names]}
+        return Run("run", "", "", "finished", config=config)
+
+    _, told, *_ = in_words([run("ab"), run("ba")])
+    order = 'input_features (their order)  ["a", "b"]  ["b", "a"]'
+    assert told.splitlines()[1].split() == order.split()
+    _, told, *_ = in_words([run([str(each) for each in range(5000)]), run("ab")])
+    assert max(map(len, told.splitlines())) < 240
 
 
 def test_many_runs_are_compared_in_lines_that_can_be_read() -> None:

@@ -13,6 +13,7 @@ from distcore.workflow.arguments import told
 from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
+from distcore_data.flat_config import flattened
 from distcore_data.printable import printable
 from distcore_data.seals import damaged, read_bounded, unsealed
 from distcore_data.stores import given_credentials
@@ -255,7 +256,7 @@ def _options(receipt: JSON) -> dict[str, tuple[Any, int]]:
     lines = receipt.get("lines", {})
     return {
         path: (value, int(lines.get(place, 0)))
-        for path, place, value in _leaves("", "", receipt["config"])
+        for path, place, value in flattened(receipt["config"])
     }
 
 
@@ -265,21 +266,6 @@ def _features_last(path: str) -> tuple[bool, str]:
 
 def _section(path: str) -> str:
     return path.partition(".")[0].partition("[")[0]
-
-
-def _leaves(path: str, place: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(path, place, value) of everything in a config that is no mapping and no list of mappings.
-    A path has the names of a list's members, a place their numbers."""
-    if isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            dot = "." if path else ""
-            yield from _leaves(f"{path}{dot}{name}", f"{place}{dot}{name}", each)
-    elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-        yield f"{path} (their order)", "", [each.get("name") for each in value]
-        for number, each in enumerate(value):
-            yield from _leaves(f"{path}[{each.get('name', number)}]", f"{place}[{number}]", each)
-    else:
-        yield path, place, value
 
 
 def _of_plugins(one: JSON, other: JSON) -> Iterator[Cause]:

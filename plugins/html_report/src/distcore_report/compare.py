@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_data import charts
+from distcore_data.flat_config import flattened
 from distcore_data.printable import printable
 from distcore_data.table import table
 from distcore_report import summary_sections
@@ -31,7 +33,7 @@ WIDE = 120
 """Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
-UNIT = re.compile(r"output_features\.(.+)\.(?:loss(?:\..+)?|preprocessing\.normalization)")
+UNIT = re.compile(r"output_features[.[](.+?)]?\.(?:loss(?:\..+)?|preprocessing\.normalization)")
 """Options of an output that decide in which units its loss is."""
 
 
@@ -110,10 +112,13 @@ def _last(whole_place: str) -> str:
 
 def differences(runs: Sequence[Run]) -> Rows:
     """(option, its value in each run) of the options in which their configs differ."""
-    flat = [dict(_leaves(_written(run.config), "")) for run in runs]
-    names = sorted({name for each in flat for name in each})
-    rows = [(name, *(_text(each.get(name)) for each in flat)) for name in names]
-    return [each for each in rows if len(set(each[1:])) > 1]
+    flat = [{path: value for path, _, value in flattened(_written(run.config))} for run in runs]
+    rows = ((name, [each.get(name) for each in flat]) for name in sorted(set().union(*flat)))
+    return [(name, *map(_text, values)) for name, values in rows if _differ(values)]
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    return len(set(map(json.dumps, values))) > 1
 
 
 def _first(found: Rows) -> Rows:
@@ -163,26 +168,9 @@ def _written(config: Any) -> Any:
     return {**config, "extensions": kept}
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every value of a config by its path; of a list of features by their names."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _leaves(each, f"{path}.{name}" if path else str(name))
-    elif (
-        isinstance(value, list)
-        and value
-        and all(isinstance(each, dict) and "name" in each for each in value)
-    ):
-        for each in value:
-            yield from _leaves(
-                {name: one for name, one in each.items() if name != "name"},
-                f"{path}.{each['name']}",
-            )
-    else:
-        yield path, value
-
-
 def _text(value: Any) -> str:
+    if isinstance(value, list):  # the names of thousands of columns, too
+        return shorten(json.dumps(value, ensure_ascii=False), WIDE, placeholder=" …")
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 

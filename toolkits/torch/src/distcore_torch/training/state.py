@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DifferentRun
+from distcore_data.flat_config import flattened
 
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
@@ -122,7 +123,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
     # An option may have been bound when the checkpoint was written.
     before = {**saved["config"], "trainer": _bound(saved["config"].get("trainer", {}))}
-    other = [*_differences(before, ours["config"], "")]
+    other = [*_differences(before, ours["config"])]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
@@ -144,38 +145,23 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
         )
 
 
-def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
+def _differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
     """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a
-    config differ."""
-    if _text(saved) == _text(ours):
-        return
-    old, new = _by_name(saved), _by_name(ours)
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}, key=str):
-            if not _is_off({**old, **new}[name]) or (name in old and name in new):
-                part = f"{where}.{name}" if where else name
-                yield from _differences(old.get(name), new.get(name), part)
-        if isinstance(saved, list) and old.keys() == new.keys() and [*old] != [*new]:
-            yield f"{where} have another order"
-    else:
-        yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
+    config differ. where: the path of these parts."""
+    old, new = (
+        {path: value for path, _, value in flattened(each, where)} for each in (saved, ours)
+    )
+    for path in sorted(old.keys() | new.keys()):
+        one, other = old.get(path), new.get(path)
+        brought = path not in old or path not in new
+        if _text(one) != _text(other) and not (brought and _is_off({**old, **new}[path])):
+            yield f"{path} was {_shown(one)} and is {_shown(other)}"
 
 
 def _is_off(value: Any) -> bool:
     """Whether an option that another release does not have says nothing in this one: a release
     that brings it must not end the runs that were begun before."""
     return value is None or value is False or value in ([], {})
-
-
-def _by_name(value: Any) -> Any:
-    """A list of features, or of whatever has names, as a mapping from these; everything else as
-    it is."""
-    named = (
-        isinstance(value, list)
-        and value
-        and all(isinstance(each, dict) and "name" in each for each in value)
-    )
-    return {each["name"]: each for each in value} if named else value
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,37 @@
+"""A config as a flat list of its options, each named as `--set` names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PLAIN = re.compile(r"[^.\[\]=\s]+")
+"""A name that `--set` takes behind a point; others stand in brackets."""
+
+
+def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str, str, Any]]:
+    """(path, place, value) of everything in a config that is no mapping and no list of mappings.
+
+    A path has the names of a list's members, `input_features.age.type`, or their numbers if they
+    have none; a place, as the receipt has lines by it, always their numbers. The names themselves
+    are told once for each list, as `input_features (their order)`, which has no place.
+    """
+    if isinstance(value, Mapping) and (value or not path):
+        for name, each in value.items():
+            dot = "." if path else ""
+            yield from flattened(each, f"{path}{dot}{name}", f"{place}{dot}{name}")
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        named = all("name" in each for each in value)
+        if named:
+            yield f"{path} (their order)", "", [each["name"] for each in value]
+        for number, each in enumerate(value):
+            inner = _part(str(each["name"])) if named else f"[{number}]"
+            others = {name: one for name, one in each.items() if name != "name"} if named else each
+            yield from flattened(others, f"{path}{inner}", f"{place}[{number}]")
+    else:
+        yield path, place, value
+
+
+def _part(name: str) -> str:
+    return f".{name}" if PLAIN.fullmatch(name) else f"[{name}]"

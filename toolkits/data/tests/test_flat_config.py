@@ -1,0 +1,24 @@
+"""Options of a config by names and by numbers."""
+
+from distcore_data.flat_config import flattened
+
+CONFIG = {
+    "input_features": [
+        {"name": "age", "type": "number"},
+        {"name": "net.price", "encoder": {"fc_layers": [{"size": 8}, {"size": 9}]}},
+    ],
+    "trainer": {"betas": [0.9, 0.99], "optimizer": {}},
+}
+
+
+def test_a_config_is_told_by_names_and_placed_by_numbers():
+    layers, place = "input_features[net.price].encoder.fc_layers", "input_features[1].encoder"
+    assert [*flattened(CONFIG)] == [
+        ("input_features (their order)", "", ["age", "net.price"]),
+        ("input_features.age.type", "input_features[0].type", "number"),
+        (f"{layers}[0].size", f"{place}.fc_layers[0].size", 8),
+        (f"{layers}[1].size", f"{place}.fc_layers[1].size", 9),
+        ("trainer.betas", "trainer.betas", [0.9, 0.99]),
+        ("trainer.optimizer", "trainer.optimizer", {}),
+    ]
+    assert [*flattened({})] == []
