@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.cli import flags
 from distcore_core.errors import UserError
-from distcore_data.os_errors import human_bytes
+from distcore_data.figures import human_bytes
 from distcore_data.table import table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distcore_core.contracts import JSON, SPLITS
-from distcore_data.os_errors import human_bytes
+from distcore_data.figures import duration, human_bytes
 from distcore_data.printable import listed, printable
 from distcore_data.table import table
 
@@ -116,7 +116,7 @@ def _cost(cost: JSON) -> Iterator[str]:
     """A line a stage: about how long, and how much memory."""
     for number, each in enumerate(cost["stages"]):
         of = f" ({each['of']})" if each["of"] else ""
-        text = f"{each['stage']} about {_seconds(each['seconds'])}{of}"
+        text = f"{each['stage']} about {duration(each['seconds'], rough=True)}{of}"
         if each["memory_bytes"]:
             text += f", about {human_bytes(each['memory_bytes'])} of memory"
         yield from _said("takes" if number == 0 else "", text)
@@ -141,13 +141,6 @@ def _workers(found: list[JSON]) -> Iterator[str]:
         for each in found
     ]
     yield from ("", table([header, *rows]))
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 120 else f"{minutes} min"
 
 
 def _shown(value: Any) -> str:

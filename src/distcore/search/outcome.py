@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from distcore.workflow import results
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
+from distcore_data.figures import number, parameter
 from distcore_search.records import TRIALS, read_record, recount, statistics_of
 
 if TYPE_CHECKING:
@@ -170,14 +170,7 @@ def _delivered(source: Path, target: Path, record: JSON) -> Path:
 
 def in_words(parameters: JSON) -> str:
     """`trainer.learning_rate=0.00123, combiner.num_fc_layers=2`."""
-    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())
-
-
-def shown(value: Any) -> str:
-    """A parameter's value for a line of text."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return ", ".join(f"{name}={parameter(value)}" for name, value in parameters.items())
 
 
 def rows(records: Sequence[JSON], metric: str) -> list[tuple[str, ...]]:
@@ -193,10 +186,10 @@ def _row(record: JSON, names: Sequence[str]) -> tuple[str, ...]:
     return (
         record["name"],
         state,
-        "–" if score is None else f"{score:.6g}",
+        "–" if score is None else number(score, 6),
         str(record.get("rounds", "–")),
         "–" if seconds is None else f"{seconds:.1f}",
-        *(shown(record["parameters"].get(name, "–")) for name in names),
+        *(parameter(record["parameters"].get(name, "–")) for name in names),
     )
 
 

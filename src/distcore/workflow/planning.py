@@ -18,7 +18,7 @@ from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.errors import ConfigError
 from distcore_data.dataset import Data
-from distcore_data.os_errors import human_bytes
+from distcore_data.figures import human_bytes
 
 PROBABILITY = 4
 """Bytes of one in the files of predictions."""

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from distcore.workflow.progress_text import closing, duration, loss_of, rate_of, round_line, time_of
+from distcore.workflow.progress_text import closing, loss_of, rate_of, round_line, time_of
 from distcore_core.progress import Progress
+from distcore_data.figures import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,7 +78,10 @@ class TerminalBars:
             task = self._task if self._task is not None else self._added(stage.name)
             total = bars.tasks[bars.task_ids.index(task)].total or 1
             bars.update(
-                task, completed=stage.share * total, total=total, time=duration(stage.seconds)
+                task,
+                completed=stage.share * total,
+                total=total,
+                time=duration(stage.seconds, rough=True),
             )
             self._task, self._finished = None, self._finished + 1
         if not progress.stage:
@@ -124,7 +128,7 @@ class NotebookBars:
     def _lines(self) -> Iterator[str]:
         progress = self._progress
         for stage in progress.stages_finished:
-            yield f"{_bar(stage.name, stage.share)}  {duration(stage.seconds)}"
+            yield f"{_bar(stage.name, stage.share)}  {duration(stage.seconds, rough=True)}"
         if progress.stage:
             share = min(1.0, progress.done / progress.total) if progress.total else 0.0
             parts = (rate_of(progress), time_of(progress), loss_of(progress))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from distcore_core.contracts.values import COMBINED
 from distcore_core.progress import Progress, Round, Stage
+from distcore_data.figures import duration
 from distcore_data.printable import printable
 
 
@@ -52,8 +53,9 @@ def time_of(progress: Progress) -> str:
     """How long the stage will still take, or how long it takes already."""
     done, total, elapsed = progress.done, progress.total, time.monotonic() - progress.started
     if total and progress.first < done < total:
-        return f"{duration(elapsed * (total - done) / (done - progress.first))} left"
-    return f"{duration(elapsed)} so far"
+        left = elapsed * (total - done) / (done - progress.first)
+        return f"{duration(left, rough=True)} left"
+    return f"{duration(elapsed, rough=True)} so far"
 
 
 def round_line(found: Round) -> str:
@@ -132,15 +134,6 @@ def short(value: float) -> str:
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g} T"
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `45 s`, `12 min`, `3.5 h`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _count(value: float) -> str:

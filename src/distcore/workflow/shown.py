@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data import charts
+from distcore_data.figures import number
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
@@ -116,14 +117,14 @@ def headline(outcome: Outcome) -> str:
     if found and found["value"] is not None:
         splits = summary["scores"].get(found["target"], {}).get(found["metric"], {})
         beside = [
-            f"{split} {charts.number(splits[split])}"
+            f"{split} {number(splits[split])}"
             for split in ("training", "validation")
             if splits.get(split) is not None
         ]
         if found["baseline"] is not None:
-            beside.append(f"{charts.number(found['baseline'])} without inputs")
+            beside.append(f"{number(found['baseline'])} without inputs")
         parts.append(
-            f"{found['metric']} of {printable(found['target'])} {charts.number(found['value'])}"
+            f"{found['metric']} of {printable(found['target'])} {number(found['value'])}"
             + (f" ({', '.join(beside)})" if beside else "")
         )
     if best.get("evaluation"):
@@ -143,8 +144,7 @@ def html_of_model(model: Artifact) -> str:
     said = (
         ""
         if value is None
-        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} "
-        f"{charts.number(value)}</p>"
+        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} {number(value)}</p>"
     )
     return (
         f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
@@ -269,7 +269,7 @@ def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
         "y": {"field": "input", "type": "nominal", "sort": "-x"},
     }
     rows = "".join(
-        f"<tr><td>{escape(each['input'])}</td><td>{charts.number(each['worse_by'])}</td></tr>"
+        f"<tr><td>{escape(each['input'])}</td><td>{number(each['worse_by'])}</td></tr>"
         for each in inputs
     )
     title = "What the inputs are worth"

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
-from distcore_data.os_errors import explained, human_bytes, in_words, note_whom, room
+from distcore_data.os_errors import explained, in_words, note_whom, room
 
 FILL = """
 import sys
@@ -131,10 +131,3 @@ def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path)
     ours = ValueError("ours")
     note_whom(ours, "rank 1", "node7")
     assert not hasattr(ours, "__notes__")
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")]
-)
-def test_human_bytes(count, text):
-    assert human_bytes(count) == text

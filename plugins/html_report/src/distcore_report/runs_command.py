@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from typing import Any
 
-from distcore_data.charts import number
+from distcore_data.figures import duration, number
 from distcore_data.table import table
 from distcore_report.runs import Run, find_runs
 
@@ -57,7 +57,7 @@ def row(run: Run) -> tuple[str, ...]:
         run.name,
         state,
         begun(run),
-        duration(run.seconds),
+        "-" if run.seconds is None else duration(run.seconds),
         str(last.get("evaluation", "-")),
         " ".join(run.watched[:2]) + " " + run.watched[2] if run.watched else "-",
         shown(run.best),
@@ -92,16 +92,6 @@ def begun(run: Run) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.begun))
 
 
-def duration(seconds: float | None) -> str:
-    """`1.8 s`, `12 min 5 s`, `3 h 7 min`."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def shown(value: float | None) -> str:
     """A number, or a dash."""
-    return "-" if value is None else number(value, 4)
+    return "-" if value is None else number(value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_data import charts
+from distcore_data.figures import number, parameter
 
 STATISTICS = "hyperopt_statistics.json"
 MAX_CURVES = 12
@@ -82,24 +83,14 @@ def _table(trials: Sequence[JSON], objective: JSON) -> Iterator[str]:
         cells = [
             each["trial"],
             each["state"],
-            "–" if score is None else charts.number(score, 6),
+            "–" if score is None else number(score, 6),
             str(each["rounds"] if each["rounds"] is not None else "–"),
             "–" if each["seconds"] is None else f"{each['seconds']:.1f}",
-            *(_shown(each["parameters"].get(name)) for name in names),
+            *(parameter(each["parameters"].get(name)) for name in names),
         ]
         why = f' title="{escape(each["error"])}"' if each.get("error") else ""
         yield f"<tr{why}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
     yield "</table>"
-
-
-def _shown(value: Any) -> str:
-    return (
-        charts.number(value)
-        if isinstance(value, float)
-        else value
-        if isinstance(value, str)
-        else json.dumps(value)
-    )
 
 
 def _is_number(value: Any) -> bool:

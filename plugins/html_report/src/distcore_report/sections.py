@@ -11,6 +11,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_data import charts
+from distcore_data.figures import number
 from distcore_report import search, summary_sections, thresholds
 from distcore_report.summary_sections import MOST_COLUMNS, table
 
@@ -46,8 +47,7 @@ def _scores(test: JSON) -> Iterator[str]:
     yield "<h2>Test split</h2>"
     for output, metrics in test.items():
         rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{'–' if value is None else charts.number(value, 6)}"
-            "</td></tr>"
+            f"<tr><th>{escape(name)}</th><td>{'–' if value is None else number(value, 6)}</td></tr>"
             for name, value in metrics.items()
             if not isinstance(value, dict | list)
         )

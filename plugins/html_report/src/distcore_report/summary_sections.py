@@ -9,8 +9,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
-from distcore_data.charts import number
-from distcore_report.runs_command import duration
+from distcore_data.figures import duration, number
 
 FILE = "summary.json"
 SPLITS = ("training", "validation", "test")
@@ -261,7 +260,7 @@ def _cell(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return number(value, 4) if isinstance(value, int | float) else "–"
+    return number(value) if isinstance(value, int | float) else "–"
 
 
 def _told(value: Any) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from distcore_data.figures import human_bytes
 from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
-from distcore_data.os_errors import human_bytes
 from distcore_data.threads import processors
 from distcore_local import shared_memory
 

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from distcore_core.errors import UserError
+from distcore_data.figures import human_bytes
 from distcore_data.memory import free_bytes
-from distcore_data.os_errors import human_bytes
 from distcore_torch.products import linear
 
 ACTIVATIONS: dict[str | None, Callable[[], nn.Module]] = {

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from distcore_data.figures import number
+
 WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 34
 MOST_POINTS = 4 * (WIDTH - LEFT - RIGHT)
@@ -226,11 +228,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [index * step for index in range(first, last + 1)]
-
-
-def number(value: float, digits: int = 4) -> str:
-    """A short decimal."""
-    return f"{value:.{digits}g}"
 
 
 def _range(values: object) -> Point:

@@ -7,7 +7,7 @@ import resource
 import sys
 from pathlib import Path
 
-from distcore_data.os_errors import human_bytes
+from distcore_data.figures import human_bytes
 
 CGROUPS = Path("/sys/fs/cgroup")
 

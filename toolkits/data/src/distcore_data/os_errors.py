@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distcore_core.errors import CacheError, DataError, DistcoreError, UserError
+from distcore_data.figures import human_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
@@ -189,12 +190,3 @@ def room(folder: str | os.PathLike[str]) -> str:
             "are for, so remove files there"
         )
     return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
-
-
-def human_bytes(count: float) -> str:
-    """1536 → `1.5 kB`; powers of ten."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from distcore_core.errors import DataError
-from distcore_data.os_errors import FULL, human_bytes, room
+from distcore_data.figures import human_bytes
+from distcore_data.os_errors import FULL, room
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import run_all
 
