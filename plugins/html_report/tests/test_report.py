@@ -20,6 +20,7 @@ from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
 from distcore_data.seals import read_sealed, sealed
+from distcore_report import search
 from distcore_report.page import SHAPES, render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
@@ -223,6 +224,22 @@ def test_a_long_training_is_told_in_hours() -> None:
         "peak_memory_bytes": 1 << 30,
     }
     assert "3 h 7 min" in "".join(resources(summary))
+
+
+def test_the_table_of_a_search_tells_why_a_trial_failed() -> None:
+    """It stood in a title, which no touch screen and no print shows."""
+    trial = {"trial": "0000", "rounds": None, "seconds": 1.25, "parameters": {"batch_size": 8}}
+    failed = {**trial, "state": "failed", "metric_score": None, "error": "<Out of memory>"}
+    page = "".join(
+        search.sections(
+            {
+                "objective": dict.fromkeys(("goal", "metric", "feature", "split"), "loss"),
+                "hyperopt_results": [failed],
+                "hyperopt_config": {},
+            }
+        )
+    )
+    assert "<td>failed: &lt;Out of memory&gt;</td><td class=number>–</td>" in page
 
 
 def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:

@@ -134,11 +134,7 @@ def headline(outcome: Outcome) -> str:
 
 def html_of_model(model: Artifact) -> str:
     """What a model reads and predicts, and how well it did when it was trained."""
-    rows = "".join(
-        f"<tr><td>{escape(each['role'])}</td><td>{escape(each['name'])}</td><td>"
-        f"{escape(each['type'])}</td></tr>"
-        for each in model.manifest["features"]
-    )
+    rows = [(each["role"], each["name"], each["type"]) for each in model.manifest["features"]]
     best = model.manifest.get("extra", {}).get("best", {})
     value = best.get("value")
     said = (
@@ -146,20 +142,15 @@ def html_of_model(model: Artifact) -> str:
         if value is None
         else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} {number(value)}</p>"
     )
-    return (
-        f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
-    )
+    return f"<div>{said}{charts.html_table(rows, ('role', 'feature', 'type'))}</div>"
 
 
 def html_of_search(directory: Path, table: Sequence[Sequence[str]]) -> str:
     """The best trials of a search. table: its head, and a row a trial, best first."""
     kept, more = table[: MOST_TRIALS + 1], len(table) - 1 - MOST_TRIALS
-    rows = "".join(
-        f"<tr>{''.join(f'<{tag}>{escape(printable(each))}</{tag}>' for each in row)}</tr>"
-        for tag, row in zip(("th", *("td" for _ in kept[1:])), kept, strict=True)
-    )
+    rows = charts.html_table(kept[1:], kept[0])
     said = f"; {more} more in its trials" if more > 0 else ""
-    return f"<div><p>{escape(f'{directory}{said}')}</p><table>{rows}</table></div>"
+    return f"<div><p>{escape(f'{directory}{said}')}</p>{rows}</div>"
 
 
 # ------------------------------------------------------------------ figures
@@ -268,12 +259,9 @@ def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
         "x": {"field": "worse_by", "type": "quantitative"},
         "y": {"field": "input", "type": "nominal", "sort": "-x"},
     }
-    rows = "".join(
-        f"<tr><td>{escape(each['input'])}</td><td>{number(each['worse_by'])}</td></tr>"
-        for each in inputs
-    )
+    rows = [(each["input"], number(each["worse_by"])) for each in inputs]
     title = "What the inputs are worth"
-    html = f"<table><tr><th>input</th><th>metric worse by</th></tr>{rows}</table>"
+    html = charts.html_table(rows, ("input", "metric worse by"))
     return Figure(_spec(title, "bar", [dict(each) for each in inputs], encoding), html)
 
 

@@ -19,7 +19,6 @@ from distcore_data import charts
 from distcore_data.flat_config import flattened
 from distcore_data.printable import printable
 from distcore_data.table import table
-from distcore_report import summary_sections
 from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
@@ -272,7 +271,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     """The parts, as HTML."""
     names = [run.name for run in runs]
     yield "<h1>Comparison</h1>"
-    yield summary_sections.table(HEADER, [(run.name, *row(run)[1:]) for run in runs])
+    yield charts.html_table([(run.name, *row(run)[1:]) for run in runs], HEADER)
     yield '<h2>Curves</h2><div class="row">'
     for what, series in curves(runs):
         points = {
@@ -283,7 +282,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     found = differences(runs)
     yield "<h2>Metrics</h2>"
     yield from (f"<p>{escape(each)}</p>" for each in in_doubt(runs, found))
-    yield summary_sections.table(("metric", *names), metrics(runs))
+    yield charts.html_table(metrics(runs), ("metric", *names))
     yield "<h2>Config</h2>"
     same = "<p>The configs are the same.</p>"
-    yield summary_sections.table(("option", *names), _first(found)) if found else same
+    yield charts.html_table(_first(found), ("option", *names)) if found else same

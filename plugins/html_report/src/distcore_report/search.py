@@ -28,7 +28,7 @@ def sections(statistics: JSON) -> Iterator[str]:
         yield from _parameters(scored, what)
         yield _curves(scored, objective, what)
         yield "</div>"
-    yield from _table(trials, objective)
+    yield _table(trials, objective)
     yield (
         "<h2>The "
         f"search</h2><pre>{escape(json.dumps(statistics['hyperopt_config'], indent=2))}</pre>"
@@ -74,23 +74,21 @@ def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
     return charts.lines(series, "evaluation", what) if series else ""
 
 
-def _table(trials: Sequence[JSON], objective: JSON) -> Iterator[str]:
+def _table(trials: Sequence[JSON], objective: JSON) -> str:
     names = list(dict.fromkeys(name for each in trials for name in each["parameters"]))
     head = ("trial", "state", objective["metric"], "rounds", "seconds", *names)
-    yield f"<table><tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr>"
-    for each in trials:
-        score = each["metric_score"]
-        cells = [
+    rows = [
+        (
             each["trial"],
-            each["state"],
-            "–" if score is None else number(score, 6),
-            str(each["rounds"] if each["rounds"] is not None else "–"),
+            f"{each['state']}: {each['error']}" if each.get("error") else each["state"],
+            "–" if each["metric_score"] is None else number(each["metric_score"], 6),
+            "–" if each["rounds"] is None else str(each["rounds"]),
             "–" if each["seconds"] is None else f"{each['seconds']:.1f}",
             *(parameter(each["parameters"].get(name)) for name in names),
-        ]
-        why = f' title="{escape(each["error"])}"' if each.get("error") else ""
-        yield f"<tr{why}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-    yield "</table>"
+        )
+        for each in trials
+    ]
+    return charts.html_table(rows, head)
 
 
 def _is_number(value: Any) -> bool:

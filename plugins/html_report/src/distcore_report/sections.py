@@ -13,7 +13,7 @@ from distcore_core.contracts import JSON
 from distcore_data import charts
 from distcore_data.figures import number
 from distcore_report import search, summary_sections, thresholds
-from distcore_report.summary_sections import MOST_COLUMNS, table
+from distcore_report.summary_sections import MOST_COLUMNS
 
 Figures = dict[tuple[str, str], dict[str, list[charts.Point]]]
 
@@ -46,12 +46,12 @@ def _scores(test: JSON) -> Iterator[str]:
         return
     yield "<h2>Test split</h2>"
     for output, metrics in test.items():
-        rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{'–' if value is None else number(value, 6)}</td></tr>"
+        rows = [
+            (name, "–" if value is None else number(value, 6))
             for name, value in metrics.items()
             if not isinstance(value, dict | list)
-        )
-        yield f"<h3>{escape(output)}</h3><table>{rows}</table>"
+        ]
+        yield f"<h3>{escape(output)}</h3>{charts.html_table(rows, named=True)}"
 
 
 def _curves(training: JSON) -> Iterator[str]:
@@ -174,23 +174,18 @@ def _classes(
         f1 = 2 * right / (truth + told) if truth + told else None
         shares = ("–" if each is None else f"{each:.3f}" for each in (precision, recall, f1))
         rows.append([label, *shares, f"{truth:,}"])
-    shown = table(["class", "precision", "recall", "F1", "rows"], rows)
+    shown = charts.html_table(rows, ["class", "precision", "recall", "F1", "rows"])
     yield f"<figure><figcaption>Classes</figcaption>{shown}</figure>"
 
 
 def _description(description: JSON) -> Iterator[str]:
-    plugins = "".join(
-        f"<tr><td>{escape(each['kind'])}</td><td>{escape(each['name'])}</td>"
-        f"<td>{escape(each['distribution'])} {escape(each['version'])}</td></tr>"
+    plugins = [
+        (each["kind"], each["name"], f"{each['distribution']} {each['version']}")
         for each in description["plugins"]
-    )
-    environment = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
-        for name, value in description["environment"].items()
-    )
-    yield (
-        f"<h2>Plugins</h2><table>{plugins}</table><h2>Environment</h2><table>{environment}</table>"
-    )
+    ]
+    environment = [(name, str(value)) for name, value in description["environment"].items()]
+    yield f"<h2>Plugins</h2>{charts.html_table(plugins)}"
+    yield f"<h2>Environment</h2>{charts.html_table(environment, named=True)}"
     yield f"<h2>Data</h2><pre>{_text(description['data'])}</pre>"
     yield f"<h2>Resolved config</h2><pre>{_text(_shortened(description['config']))}</pre>"
 

@@ -3,12 +3,13 @@ resources, the YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
+from distcore_data.charts import html_table
 from distcore_data.figures import duration, number
 
 FILE = "summary.json"
@@ -93,7 +94,7 @@ def scores(summary: JSON) -> Iterator[str]:
         rows = [
             [name, *(_value(each.get(split)) for split in splits)] for name, each in metrics.items()
         ]
-        yield f"<div><h3>{escape(output)}</h3>{table(['metric', *splits], rows)}</div>"
+        yield f"<div><h3>{escape(output)}</h3>{html_table(rows, ['metric', *splits])}</div>"
     yield "</div>"
 
 
@@ -180,10 +181,8 @@ def worst(summary: JSON) -> Iterator[str]:
             ]
             for each in rows
         ]
-        yield (
-            f"<div><h3>{escape(output)}</h3>{table(['row', 'truth', 'predicted', 'error'], cells)}"
-            "</div>"
-        )
+        shown = html_table(cells, ["row", "truth", "predicted", "error"])
+        yield f"<div><h3>{escape(output)}</h3>{shown}</div>"
     yield "</div>"
 
 
@@ -211,8 +210,8 @@ def columns(summary: JSON) -> Iterator[str]:
         rows.append(
             [each["name"], each["role"], each["type"], missing, *(_drift(one) for one in drift)]
         )
-    yield table(
-        ["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"], rows
+    yield html_table(
+        rows, ["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"]
     )
 
 
@@ -237,7 +236,7 @@ def resources(summary: JSON) -> Iterator[str]:
         for each in summary["stages"]
     ]
     memory = f"{summary['peak_memory_bytes'] / 2**20:,.0f} MiB"
-    yield f"<h2>Time and memory</h2>{table(['stage', 'rows', 'time', 'rows/s'], rows)}"
+    yield f"<h2>Time and memory</h2>{html_table(rows, ['stage', 'rows', 'time', 'rows/s'])}"
     yield f'<p class="soft">The process that was started had at most {memory} of memory.</p>'
 
 
@@ -245,18 +244,6 @@ def users_yaml(summary: JSON) -> Iterator[str]:
     """The config as it was written."""
     if summary.get("yaml"):
         yield f"<h2>Config</h2><pre>{escape(summary['yaml'])}</pre>"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells of text; those that are numbers stand to the right."""
-    top = "".join(f"<th>{escape(each)}</th>" for each in head)
-    body = "".join(f"<tr>{''.join(_cell(each) for each in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
-
-
-def _cell(text: str) -> str:
-    right = text[:1].isdigit() or text == "–" or (text[:1] == "-" and text[1:2].isdigit())
-    return f"<td{' class=number' if right else ''}>{escape(text)}</td>"
 
 
 def _value(value: Any) -> str:

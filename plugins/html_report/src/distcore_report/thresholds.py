@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from distcore_core.contracts import JSON
 from distcore_data import charts
-from distcore_report.summary_sections import table
 
 STEPS = 20
 """Thresholds of the table: every STEPSth of those that were counted, and the one with the best
@@ -71,7 +70,7 @@ def drawn(counts: JSON, labels: Sequence[str]) -> Iterator[str]:
     ]
     head = ["threshold", "precision", "recall", "F1", "accuracy"]
     title = f"From which probability on to say {escape(labels[-1])}"
-    yield f"<figure><figcaption>{title}</figcaption>{table(head, rows)}</figure>"
+    yield f"<figure><figcaption>{title}</figcaption>{charts.html_table(rows, head)}</figure>"
 
 
 def _thinned(points: Sequence[charts.Point]) -> list[charts.Point]:

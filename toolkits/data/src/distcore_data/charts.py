@@ -7,10 +7,11 @@ script in every report (plotly); a run that takes four seconds should not wait f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from distcore_data.figures import number
+from distcore_data.printable import printable
 
 WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 34
@@ -190,6 +191,25 @@ def calibration(
         "calibrated": [(0.0, 0.0), (1.0, 1.0)],
     }
     return lines(series, "predicted probability", title, "observed frequency")
+
+
+def html_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), named: bool = False) -> str:
+    """Cells of text; those that are numbers stand to the right. named: a row begins with its
+    name."""
+    top = f"<tr>{''.join(_cell(each, True) for each in head)}</tr>" if head else ""
+    body = "".join(
+        f"<tr>{''.join(_cell(each, named and not at) for at, each in enumerate(row))}</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table>{top}{body}</table></div>'
+
+
+def _cell(text: str, is_name: bool) -> str:
+    text = printable(text, keep="\n")
+    if is_name:
+        return f"<th>{escape(text)}</th>"
+    right = text[:1].isdigit() or text == "–" or (text[:1] == "-" and text[1:2].isdigit())
+    return f"<td{' class=number' if right else ''}>{escape(text)}</td>"
 
 
 def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> str:
