@@ -163,7 +163,7 @@ def test_older_spellings() -> None:
             "number",
             "input",
             {"preprocessing": {"fill_value": float("inf")}},
-            "must be a finite number",
+            "should be a finite number",
         ),
         (
             "number",
@@ -214,6 +214,19 @@ def test_older_spellings() -> None:
             {"encoder": {"type": "sparse", "embedding_initializer": "ones"}},
             "f.encoder.embedding_initializer: known in Ludwig, but not carried out",
         ),
+        (
+            "category",
+            "output",
+            {"loss": {"class_weights": [1, float("inf")]}},
+            "f.loss.class_weights: weights must be finite and at least 0, not inf",
+        ),
+        (
+            "category",
+            "output",
+            {"loss": {"robust_lambda": float("nan")}},
+            "f.loss.robust_lambda: should be a finite number",
+        ),
+        ("category", "output", {"loss": {"class_weights": 3}}, "f.loss.class_weights: should be"),
         ("category", "output", {"top_k": 0}, "f.top_k"),
         ("category", "input", {"preprocessing": {"most_common": 0}}, "f.preprocessing.most_common"),
         ("category", "output", {"decoder": {"fc_norm": "ghost"}}, "'ghost' is known in Ludwig"),

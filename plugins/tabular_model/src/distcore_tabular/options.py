@@ -22,7 +22,6 @@ from distcore_tabular.options_parts import (
     CategoryLossOptions,
     Classifier,
     ClassifierOptions,
-    Finite,
     NumberEncoder,
     NumberLoss,
     NumberLossOptions,
@@ -88,7 +87,7 @@ class NumberPreprocessing(Options):
         ],
         OldSpelling,
     ] = Field("fill_with_const", description="What a missing value becomes.")
-    fill_value: Finite = Field(0.0, description="The constant of fill_with_const.")
+    fill_value: float = Field(0.0, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(0.0, description=COMPUTED)
     normalization: Annotated[
         Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)
@@ -271,7 +270,7 @@ class NumberOutputOptions(OutputOptions):
     preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_construct()
     decoder: Regressor = RegressorOptions.model_construct()
     loss: NumberLoss = NumberLossOptions.model_construct()
-    clip: tuple[Finite, Finite] | None = Field(
+    clip: tuple[float, float] | None = Field(
         None, description="Predictions are clipped to [low, high]."
     )
     default_validation_metric: Literal["mean_squared_error"] = "mean_squared_error"

@@ -6,9 +6,9 @@ What Ludwig knows and we do not carry out is refused by name, unless it is left 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from distcore_data.base_options import Deferred
+from distcore_data import base_options
 
 COMPUTED = "Found from the data; what is given is not read."
 
@@ -155,10 +155,8 @@ Initializer = Annotated[str | dict[str, Any], BeforeValidator(_check_initializer
 Dropout = Annotated[float, Field(ge=0, le=1)]
 
 
-class Options(Deferred):
-    """Base: an unknown option is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Options(base_options.Options):
+    """Base: a norm takes its own parameters alone."""
 
     @model_validator(mode="after")
     def _norm_takes_its_params(self) -> Self:

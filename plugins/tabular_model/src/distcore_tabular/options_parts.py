@@ -6,11 +6,12 @@ What Ludwig knows and we do not carry out is refused by name, unless it is left 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
+from distcore_data.base_options import NonNegative
 from distcore_tabular.options_network import (
     COMPUTED,
     Activation,
@@ -63,21 +64,14 @@ def by_type(
     return BeforeValidator(check)
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
 def _all_weights(values: Any) -> Any:
-    for weight in values.values() if isinstance(values, dict) else values or ():
-        if not (math.isfinite(weight) and weight >= 0):
+    given = values.values() if isinstance(values, dict) else values
+    for weight in given if isinstance(given, Iterable) else ():
+        if isinstance(weight, int | float) and not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"weights must be finite and at least 0, not {weight!r}")
     return values
 
 
-Finite = Annotated[float, AfterValidator(_finite)]
-Weight = Annotated[float, Field(ge=0), AfterValidator(_finite)]
 MOST_BINS = 4096
 """Of the encoder `ple`: its quantiles are listed in a model's metadata."""
 
@@ -259,7 +253,7 @@ Classifier = Annotated[
 class LossOptions(Options):
     """What every loss has."""
 
-    weight: Weight = Field(
+    weight: NonNegative = Field(
         1.0, description="Weight of this output's loss in the sum that is trained on."
     )
 
@@ -289,13 +283,13 @@ class BinaryLossOptions(LossOptions):
     """`loss: {type: binary_weighted_cross_entropy}`."""
 
     type: Literal["binary_weighted_cross_entropy"] = "binary_weighted_cross_entropy"
-    positive_class_weight: Weight | None = Field(
+    positive_class_weight: NonNegative | None = Field(
         None, description="Multiplies the loss of rows that are true."
     )
     robust_lambda: float = Field(
         0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / 2."
     )
-    confidence_penalty: Weight = Field(
+    confidence_penalty: NonNegative = Field(
         0.0, description="Adds this times (max_entropy - entropy) / max_entropy."
     )
 
@@ -305,14 +299,14 @@ class CategoryLossOptions(LossOptions):
 
     type: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
     class_weights: Annotated[
-        list[float] | dict[str, float] | None, AfterValidator(_all_weights)
+        list[float] | dict[str, float] | None, BeforeValidator(_all_weights)
     ] = Field(
         None, description="{class: weight}, or a list in the order of the metadata's idx2str."
     )
     robust_lambda: float = Field(
         0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / c."
     )
-    confidence_penalty: Weight = Field(
+    confidence_penalty: NonNegative = Field(
         0.0, description="Adds this times (max_entropy - entropy) / max_entropy."
     )
     class_similarities: Annotated[list[Any] | None, only(None)] = Field(
@@ -329,9 +323,12 @@ class FocalOptions(LossOptions):
 
     type: Literal["focal"] = "focal"
     alpha: float = Field(
-        0.25, ge=0, le=1, description="Weight of true rows, 1 - alpha of false ones; binary only."
+        0.25,
+        ge=0,
+        le=1,
+        description="Weight of true rows, 1 - alpha of false ones; binary only.",
     )
-    gamma: Weight = Field(2.0, description="How fast easy rows lose weight; 0: not at all.")
+    gamma: NonNegative = Field(2.0, description="How fast easy rows lose weight; 0: not at all.")
 
 
 class PolyOptions(LossOptions):
@@ -339,7 +336,7 @@ class PolyOptions(LossOptions):
     p)."""
 
     type: Literal["poly"] = "poly"
-    epsilon: Weight = Field(
+    epsilon: NonNegative = Field(
         1.0, description="Weight of 1 - p, where p is the probability of the row's class."
     )
 
