@@ -76,6 +76,14 @@ def test_features_by_name_and_by_number() -> None:
     assert setting("input_features[0].type=text")["input_features"][0]["type"] == "text"
 
 
+def test_a_feature_whose_name_is_a_number_is_found_by_it() -> None:
+    """`input_features.1` was the second feature, whatever it was called."""
+    text = "input_features: [{name: '1', type: number}, {name: 2, type: number}]"
+    for path, at in (("input_features.1", 0), ("input_features.2", 1), ("input_features[1]", 1)):
+        found = override(parse(text, "c.yaml"), [f"{path}.type=text"]).values["input_features"]
+        assert [each["type"] == "text" for each in found] == [at == 0, at == 1]
+
+
 def test_what_diff_compare_and_resuming_call_an_option_sets_it() -> None:
     fc_layers = "[{name: fc.1, size: 8}, {name: 'fc', size: 9}]"
     settings = [f"input_features.city.encoder.layers={fc_layers}", "trainer.betas=[0.9, 0.99]"]

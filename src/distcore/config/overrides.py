@@ -12,7 +12,7 @@ from distcore_core.config.document import Document, KeyPath, Place
 from distcore_core.config.issues import nearest
 from distcore_core.errors import ConfigError, ConfigIssue, UserError
 
-STEP = re.compile(r"\.?([^.\[\]=\s]+)|\[([^\[\]=\s]+)\]")
+STEP = re.compile(r"\.?[^.\[\]=\s]+|\[[^\[\]=\s]+\]")
 
 
 def override(document: Document, settings: Iterable[str]) -> Document:
@@ -30,8 +30,8 @@ def override(document: Document, settings: Iterable[str]) -> Document:
     """
     for setting in settings:
         where, equals, text = setting.partition("=")
-        steps = [found.group(1) or found.group(2) for found in STEP.finditer(where)]
-        if not equals or not steps or "".join(m.group() for m in STEP.finditer(where)) != where:
+        steps = STEP.findall(where)
+        if not equals or not steps or "".join(steps) != where:
             raise UserError(
                 f"--set {setting}: write a path and a value, such as --set trainer.epochs=3."
             )
@@ -55,7 +55,7 @@ def _put(document: Document, steps: list[str], given: Document, shown: str) -> N
         elif isinstance(inner, str):  # `backend: ray` is short for {type: ray}
             inner = {"type": inner}
         elif not isinstance(inner, dict | list):
-            parts = ".".join(steps[: at + 1])
+            parts = "".join(steps[: at + 1])
             raise _wrong(
                 document, shown, f"{parts} is {inner!r}, which has no parts. Set {parts} itself."
             )
@@ -75,20 +75,22 @@ def _put(document: Document, steps: list[str], given: Document, shown: str) -> N
 
 
 def _key(around: Any, step: str, document: Document, shown: str) -> str | int:
-    """The key of a mapping, or the place in a list of a number or of the member of that name."""
+    """The key of a mapping, or the place in a list: of the member of that name, or of a number in
+    brackets (or without them, if no member has it as its name)."""
+    name = step.strip(".[]")
     if not isinstance(around, list):
-        return step
-    if step.isdigit():
-        if int(step) < len(around):
-            return int(step)
+        return name
+    names = [str(each.get("name", "")) if isinstance(each, dict) else "" for each in around]
+    if name.isdigit() and (step.startswith("[") or name not in names):
+        if int(name) < len(around):
+            return int(name)
         raise _wrong(
-            document, shown, f"there is no [{step}]: the list has {len(around)}, counted from 0."
+            document, shown, f"there is no [{name}]: the list has {len(around)}, counted from 0."
         )
-    names = [each.get("name") if isinstance(each, dict) else None for each in around]
-    if step in names:
-        return names.index(step)
-    known = [str(each) for each in names if each is not None]
-    raise _wrong(document, shown, f"nothing in the list is called {step!r}; {nearest(step, known)}")
+    if name in names:
+        return names.index(name)
+    near = nearest(name, [*filter(None, names)])
+    raise _wrong(document, shown, f"nothing in the list is called {name!r}; {near}")
 
 
 def _wrong(document: Document, shown: str, message: str) -> ConfigError:
