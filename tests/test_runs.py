@@ -396,14 +396,16 @@ def test_states(folder: Path, tmp_path: Path) -> None:
 def test_a_finished_run_that_was_killed_while_it_was_gone_on_with_is_stopped(
     folder: Path, tmp_path: Path
 ) -> None:
-    """Or killed before its results were whole."""
+    """Or killed before its results were whole. Scores of the test split are of the model before."""
     run = shutil.copytree(folder / "results/experiment_second", tmp_path / "run")
     assert state_of(run) == "finished"
+    assert find_runs(run)[0].test
     log, receipt = run / "training_log.jsonl", run / "receipt.json"
     one_more = sealed(find_runs(run)[0].last, line=True)
     whole = log.read_bytes()
     log.write_bytes(whole + one_more)
     assert state_of(run) == "stopped"
+    assert not find_runs(run)[0].test
     log.write_bytes(whole)
     assert state_of(run) == "finished"
     said = unsealed(receipt.read_bytes())

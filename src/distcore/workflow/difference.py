@@ -107,7 +107,7 @@ class Difference:
             )
             yield f"The weights differ after step {self.first_step}{since}."
         elif self.steps[0] != self.steps[1]:
-            ends = f"one ends after step {self.steps[0]}, the other after {self.steps[1]}"
+            ends = f"one has come to step {self.steps[0]}, the other to {self.steps[1]}"
             yield f"The weights are equal as far as both go; {ends}."
         else:
             yield f"Equal: the same weights after every recorded step up to {self.steps[0]}."
@@ -201,7 +201,7 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
         missing = Path(str(error.filename)).name
         raise UserError(
             f"{where} holds no {missing}. Give the folder of a run that `distcore train` or "
-            "`experiment` wrote, with trainer.ledger_steps above 0."
+            "`experiment` wrote, with trainer.ledger_steps above 0, and that has begun to train."
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(damaged(f"{where}/{name}", error, ADVICE)) from None

@@ -47,8 +47,9 @@ class Run:
         or killed) or failed. error: why it failed.
     log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its
         starts.
-    test: {output feature: {metric: number}}; config: as resolved; rows: of each split. data: the
-        digest of what it was trained and tested on, "" if its folder does not say.
+    test: {output feature: {metric: number}}, {} if it has trained on since; config: as resolved;
+        rows: of each split. data: the digest of what it was trained and tested on, "" if its folder
+        does not say.
     place: its folder's path or address. begun: seconds since 1970.
     objective: what its search is after, if it is a trial; score: by that, once it has ended.
     """
@@ -221,6 +222,10 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         held: Whether somebody is at work in a folder.
     """
     state, ended, record = _state(folder, held)
+    receipt = _read(folder / RECEIPT)  # {} if it was not to be saved
+    trained_on = _trained_on(receipt, folder / LOG)
+    if state == "finished" and not record and (trained_on or (receipt and "files" not in receipt)):
+        state = "stopped"  # by a kill, while results were made or a finished run was gone on with
     description = _read(folder / DESCRIPTION)
     rounds = read_lines(folder / LOG)
     name = folder.name if folder == root else str(folder.relative_to(root))
@@ -231,7 +236,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         ended.get("error", "") if state == "failed" else "",
         rounds,
         trained_seconds(rounds),
-        _read(folder / TEST, read_vouched),
+        {} if trained_on else _read(folder / TEST, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
         description.get("data", {}).get("digest", ""),
@@ -268,19 +273,13 @@ def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]
         or (folder / TEST).exists()
         or (folder / "model" / "model.json").exists()
     )
-    return "finished" if whole and not _gone_on_with(folder) else "stopped", {}, {}
+    return "finished" if whole else "stopped", {}, {}
 
 
-def _gone_on_with(folder: Path) -> bool:
-    """Whether a process that was killed has left results that are not whole, or has trained on
-    since they were: the receipt, which is written last, tells of the log as it was then."""
-    receipt = _read(folder / RECEIPT)
-    if not receipt:  # it was not to be saved
-        return False
-    if "files" not in receipt:
-        return True
-    log = folder / LOG
-    then = receipt["files"].get(LOG, {}).get("bytes")
+def _trained_on(receipt: JSON, log: Path) -> bool:
+    """Whether it has trained since its results were whole: the receipt, which is written last,
+    tells of the log as it was then."""
+    then = receipt.get("files", {}).get(LOG, {}).get("bytes")
     return then is not None and log.exists() and log.stat().st_size != then
 
 
