@@ -44,3 +44,13 @@ def test_metadata_are_read_again_once_something_was_installed_or_removed(tmp_pat
     shutil.rmtree(info)
     assert "later" not in Installed().names("extensions")
     assert len(reads) == 3
+
+
+def test_a_distribution_without_a_name_is_left_out(tmp_path, monkeypatch):
+    """What pip is just removing, beside what took its place."""
+    for folder in ("~ne-1.0.dist-info", "one-1.1.dist-info"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "entry_points.txt").write_text("[distcore.extensions]\none = one\n")
+    (tmp_path / "one-1.1.dist-info/METADATA").write_text("Name: one\nVersion: 1.1\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert Installed().find("extensions", "one").version == "1.1"

@@ -193,6 +193,7 @@ def _read_offers(state: tuple[tuple[int, ...], ...]) -> Mapping[str, Sequence[Of
             offer = Offer(entry.group.removeprefix(GROUPS), entry.name, entry.value, name, version)
             seen.setdefault((offer.kind, offer.name, name, offer.value), offer)
     found: dict[str, list[Offer]] = {}
-    for offer in sorted(seen.values(), key=lambda each: (each.kind, each.name, each.distribution)):
+    named = [each for each in seen.values() if each.distribution]  # others are being removed
+    for offer in sorted(named, key=lambda each: (each.kind, each.name, each.distribution)):
         found.setdefault(offer.kind, []).append(offer)
     return found
