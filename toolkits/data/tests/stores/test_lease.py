@@ -20,7 +20,10 @@ class Clock:
     def monotonic(self):
         return self.now
 
-    time = monotonic
+    CLOCK_MONOTONIC = None
+
+    def clock_gettime(self, _):
+        return self.now
 
     def sleep(self, seconds):
         self.now += seconds

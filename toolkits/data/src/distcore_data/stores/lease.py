@@ -32,6 +32,11 @@ LOOK = 1.0
 """Seconds between two looks of who waits."""
 
 
+def now() -> float:
+    """Seconds, by a clock that goes on while a machine sleeps, and that nobody sets."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def held_by(content: bytes) -> str:
     """The `Lease.id` that the bytes of a lease tell; "" if they tell none."""
     try:
@@ -62,10 +67,10 @@ def alive(store: Store, names: Iterable[str]) -> set[str]:
     while waiting and time.monotonic() < until:
         time.sleep(LOOK)
         for name, before in list(waiting.items()):
-            now = read_if_there(store, name) or b""
-            if now != before:
+            after = read_if_there(store, name) or b""
+            if after != before:
                 del waiting[name]
-                found |= {name} if now else set()
+                found |= {name} if after else set()
     return found
 
 
@@ -76,8 +81,7 @@ class Heartbeat:
         each, whether there are to be no more.
 
     Attributes:
-        last: When the last change that was made was begun, in seconds since 1970, since that clock
-            goes on while a machine sleeps.
+        last: When the last change that was made was begun, by `now`.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
 
     def start(self) -> None:
-        self.last = time.time()
+        self.last = now()
         self._thread.start()
 
     def stop(self) -> bool:
@@ -109,11 +113,11 @@ class Heartbeat:
     def _beat(self) -> None:
         beat = 0
         while not self._done.wait(self._every):
-            beat, begun = beat + 1, time.time()
+            beat, begun = beat + 1, now()
             with suppress(StoreError):  # others may take us for dead, which must do no harm
                 if self._ends():
                     return
-                if time.time() - begun > PATIENCE:  # it was paused since it looked
+                if now() - begun > PATIENCE:  # it was paused since it looked
                     continue
                 self._store.write(self._name, self._content(beat))
                 self.last = begun
@@ -203,7 +207,7 @@ class Lease:
         have taken it for dead, and been done since."""
         found = self._found()
         if not found:
-            return time.time() - self._heart.last > PATIENCE
+            return now() - self._heart.last > PATIENCE
         return held_by(found) != self.id
 
     def _prove(self) -> None:
