@@ -323,6 +323,9 @@ def test_of_a_killed_run_the_whole_lines_count_and_a_changed_one_is_refused(tmp_
 def test_a_folder_without_records_and_a_changed_receipt_are_refused(runs, tmp_path, capsys):
     assert main(["diff", str(runs.first), str(tmp_path)]) != 0
     assert f"{tmp_path} holds no receipt.json" in capsys.readouterr().err
+    shutil.copy(runs.first / "receipt.json", tmp_path)
+    assert main(["diff", str(runs.first), str(tmp_path)]) != 0
+    assert "Trainers of trees keep no ledger" in capsys.readouterr().err
     other = runs.planted(lambda receipt: None)
     raw = (other / "receipt.json").read_bytes()
     (other / "receipt.json").write_bytes(raw.replace(b'"random_seed": 42', b'"random_seed": 43'))

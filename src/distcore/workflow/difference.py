@@ -201,7 +201,8 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
         missing = Path(str(error.filename)).name
         raise UserError(
             f"{where} holds no {missing}. Give the folder of a run that `distcore train` or "
-            "`experiment` wrote, with trainer.ledger_steps above 0, and that has begun to train."
+            "`experiment` wrote, with trainer.ledger_steps above 0, and that has begun to train. "
+            "Trainers of trees keep no ledger."
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(damaged(f"{where}/{name}", error, ADVICE)) from None
