@@ -19,7 +19,7 @@ from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
-from distcore_data.stores import lease
+from distcore_data.stores import bucket, lease
 from distcore_data.stores.run_sync import RUNNING, Mirror
 from distcore_data.temporaries import LOCK
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
@@ -236,7 +236,7 @@ def forged_ledger(folder):
     Ledger(folder / LEDGER).write(
         each._replace(weights="0" * 16) if each.step == 9 else each for each in entries
     )
-    reseal(folder, lambda receipt: None)
+    reseal(folder, lambda receipt: receipt["libraries"].update(torch="0.1"))
 
 
 def forged_weights(folder):
@@ -285,6 +285,11 @@ def test_a_forged_record_is_found_by_the_replay(run, name):
     found = verify(folder)
     assert (found.flaws, found.equal) == ((), False)
     assert found.first_step is not None
+    assert ("it came to the same after" in str(found)) == (found.last_equal is not None)
+    if name == "the ledger":
+        assert "to other weights after step 9; it came to the same after step 6." in str(found)
+        (cause,) = found.causes
+        assert (cause.what, cause.one) == ("version of torch", "0.1"), "the run comes first"
 
 
 def test_other_data_in_their_place_are_found(run):
@@ -321,12 +326,24 @@ def test_a_run_that_was_ended_before_it_had_a_model_is_replayed(run):
 
 def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     first = min(int(each.name[-8:]) for each in (run.first / "checkpoints").iterdir())
-    assert main(["verify", str(run.first), "--steps", f"{first}:{first + 4}", "--json"]) == 0
+    assert main(["verify", str(run.first), "--steps", f"{first}:{first + 3}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["equal"] is True
-    assert found["compared"][0] == first
-    assert len(found["compared"]) > 1
-    assert found["compared"][-1] <= first + 4
+    assert found["compared"] == [first, first + 3]
+
+
+def test_a_run_in_a_bucket_is_verified(run, monkeypatch):
+    """One whose files are larger than what a store calls a small object, too."""
+    place = "memory://verified/whole"
+    store = Mirror.at(place).store
+    for path in filter(Path.is_file, run.first.rglob("*")):
+        store.put(path.relative_to(run.first).as_posix(), path)
+    monkeypatch.setattr(bucket, "SMALL", 100)
+    assert verify(place).equal
+    assert distcore.diff(place, run.first).equal
+    store.write("digests.json", b"{}")
+    (flaw,) = verify(place).flaws
+    assert "digests.json was changed after it was written" in flaw
 
 
 @pytest.mark.parametrize("where", ["folder", "trial", "bucket"])

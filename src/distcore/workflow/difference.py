@@ -4,6 +4,7 @@ different."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -179,13 +180,11 @@ def _read(where: str | Path, credentials: Any) -> tuple[JSON, dict[int, str]]:
     place = folder_or_address(where, "The run")
     if isinstance(place, Path):
         return read_run(place, where)
-    store = Mirror.at(place, given_credentials(credentials)).store
+    mirror = Mirror.at(place, given_credentials(credentials))
     with temporary_folder("diff") as folder:
         for name in (RECEIPT, LEDGER):
-            try:
-                (folder / name).write_bytes(store.read(name))
-            except FileNotFoundError:
-                continue
+            with suppress(FileNotFoundError):
+                mirror.get_file(name, folder / name)
         return read_run(folder, where)
 
 

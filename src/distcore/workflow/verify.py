@@ -180,12 +180,12 @@ def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    store = Mirror.at(place, given_credentials(credentials)).store
+    mirror = Mirror.at(place, given_credentials(credentials))
     with temporary_folder("verified") as folder:
-        for name in store.list():
+        for name, stat in mirror.store.list().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):  # a process that began meanwhile removed it
-                (folder / name).write_bytes(store.read(name))
+                mirror.get_file(name, folder / name, stat.bytes)
         yield folder
 
 
