@@ -235,7 +235,11 @@ def test_a_cache_that_is_not_to_be_kept_is_removed_and_one_that_was_there_stays(
     assert not (place.folder / ".distcore_cache").exists()
     place.good("preprocess")
     before = place.listing()
-    place.good("train", "--skip_save_processed_input", "--output_directory", place.folder / "other")
+    for seed in (42, 7):  # the cache that is there, and one beside it
+        place.good(
+            *("train", "--skip_save_processed_input", "--random_seed", seed),
+            *("--output_directory", place.folder / "other"),
+        )
     assert {
         name: digest for name, digest in place.listing().items() if not name.startswith("other")
     } == before

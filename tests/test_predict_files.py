@@ -540,6 +540,7 @@ def test_an_evaluation_comes_beside_predictions(
     assert f"{own[0]} exists and was left as it is." in capsys.readouterr().err
     own[0].write_bytes(b"mine")
     assert main([*words, "--overwrite"]) == 0  # its own, again
+    assert "stays:" not in capsys.readouterr().err, "the other one is of no evaluation"
     assert pq.read_table(own[0]).num_rows == 49
     assert (place / "predictions.parquet").read_bytes() == before
     own[1].unlink()

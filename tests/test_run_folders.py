@@ -120,6 +120,20 @@ def test_a_model_of_many_categories_is_known_when_its_run_goes_on(tmp_path):
     assert len(results.model_told(session_in(tmp_path)) or b"") == MOST_BYTES + 1
 
 
+def test_a_stop_without_a_checkpoint_says_none_and_keeps_what_was_said(tmp_path):
+    with (
+        pytest.raises(KeyboardInterrupt, match=r"^$"),
+        folders.saying_how_to_go_on(session_in(tmp_path)),
+    ):
+        raise KeyboardInterrupt
+    (tmp_path / "checkpoints" / "step-00000007").mkdir(parents=True)
+    with (
+        pytest.raises(KeyboardInterrupt, match=r"^said$"),
+        folders.saying_how_to_go_on(session_in(tmp_path)),
+    ):
+        raise KeyboardInterrupt("said")
+
+
 def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):
     for step in (99_999_999, 100_000_000, 7):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
