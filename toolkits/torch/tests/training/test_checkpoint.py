@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distcore_core.errors import CheckpointError
 from distcore_data.seals import sealed, unsealed
+from distcore_data.stores.run_sync import Mirror
 from distcore_torch.training import checkpoint
 from distcore_torch.training.state import TrainState
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
@@ -28,14 +29,14 @@ TENSORS = {
 STATE = {"epoch": 1, "learning_rate": 0.1 + 0.2, "statistics": {"a": [1.0, None]}}
 
 
-def save_three(directory, keep=3):
+def save_three(directory):
     for step in (10, 20, 30):
         checkpoint.save(
             directory,
             step,
             {**TENSORS, "step": torch.tensor(float(step))},
             {**STATE, "step": step},
-            keep,
+            keep=3,
         )
 
 
@@ -47,10 +48,11 @@ def same(found, expected):
 
 
 def test_round_trip_keeps_every_bit(tmp_path):
-    path = checkpoint.save(tmp_path, 123, TENSORS, STATE)
+    state = {**STATE, "worst": float("inf")}  # as the score of a run that diverges
+    path = checkpoint.save(tmp_path, 123, TENSORS, state)
     assert path.name == "step-00000123"
     found = checkpoint.load_newest(tmp_path)
-    assert (found.step, found.state) == (123, STATE)
+    assert (found.step, found.state) == (123, state)
     same(found.tensors, TENSORS)
 
 
@@ -103,8 +105,29 @@ def test_tensor_file_is_what_safetensors_writes(tmp_path):
 
 def test_only_the_newest_are_kept_and_half_ones_are_swept(tmp_path):
     (tmp_path / "step-00000005.building-0123456789abcdef0123456789abcdef").mkdir()
-    save_three(tmp_path, keep=2)
-    assert sorted(os.listdir(tmp_path)) == ["step-00000020", "step-00000030"]
+    save_three(tmp_path)
+    checkpoint.save(tmp_path, 40, TENSORS, STATE)
+    assert sorted(os.listdir(tmp_path)) == ["step-00000030", "step-00000040"]
+
+
+def test_one_with_another_flaw_is_passed_over(tmp_path, caplog):
+    save_three(tmp_path)
+    found = checkpoint.load_newest(tmp_path, lambda each: "of others" if each.step > 10 else "")
+    assert found.step == 10
+    assert caplog.text.count("is damaged (of others)") == 2
+
+
+def test_the_newest_whole_one_comes_from_a_bucket(tmp_path):
+    mirror, here = Mirror.at("memory://checkpoints/run"), tmp_path / "here"
+    for step in (7, 99_999_999, 100_000_000):
+        checkpoint.copy_to(mirror, checkpoint.save(here, step, TENSORS, STATE))
+    for name in ("step-100000000", "step-99999999"):  # 7 is no more beside them
+        there = tmp_path / name / "checkpoints"
+        checkpoint.copy_newest_from(mirror, there)
+        assert os.listdir(there) == [name]
+        mirror.store.write(f"checkpoints/{name}/state.json", b"{}")
+    checkpoint.copy_newest_from(mirror, tmp_path / "none")
+    assert os.listdir(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])
