@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import CheckpointError
+from distcore_core.errors import CheckpointError, TrainingError
 from distcore_testing.loops import TinyRun, tiny_loop, train_tiny
 from distcore_testing.rank_jobs import until
 from distcore_torch.training import checkpoint, saver
@@ -50,7 +50,8 @@ def test_what_is_written_is_the_state_of_the_step_that_asked(tmp_path, gate):
     with one.saving():
         for step in (1, 2):
             weight.fill_(step)
-            one.save(step, {"weights/w": weight}, {}, {"step": step})
+            count = torch.tensor(2**53 + step)  # which no float has
+            one.save(step, {"weights/w": weight, "count": count}, {}, {"step": step})
         weight.fill_(9)
         assert until(lambda: gate.arrived == [1])
         assert told == []
@@ -59,6 +60,7 @@ def test_what_is_written_is_the_state_of_the_step_that_asked(tmp_path, gate):
     for path in checkpoint.list_checkpoints(tmp_path):
         found = checkpoint.load(path)
         assert found.tensors["weights/w"].unique().tolist() == [float(found.step)]
+        assert found.tensors["count"].item() == 2**53 + found.step
 
 
 def test_two_may_be_in_flight_and_the_third_waits(tmp_path, gate):
@@ -171,6 +173,21 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
     again = train_tiny(Rank(), TinyRun(OPTIONS, checkpoints=str(tmp_path)))
     assert again["digest"] == whole["digest"]
     assert not [each for each in tmp_path.iterdir() if ".building-" in each.name]
+
+
+def test_an_error_waits_until_the_checkpoint_under_way_is_whole(tmp_path, gate):
+    """What tells how to go on, or removes what is of no use, looks at what lies there."""
+    one = made(tmp_path)
+
+    def failed():
+        with one.saving():
+            one.save(1, {"w": torch.zeros(3)}, {}, {"step": 1})
+            threading.Timer(0.1, gate.may.release).start()
+            raise TrainingError("no")
+
+    with pytest.raises(TrainingError, match="no"):
+        failed()
+    assert checkpoint.load_newest(tmp_path).step == 1
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path, gate):
