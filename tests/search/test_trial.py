@@ -16,6 +16,7 @@ from distcore.search.trial import (
 )
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_search.objective import Objective
+from distcore_search.records import read_record
 from distcore_search.rounds import add_round
 from distcore_torch.training import checkpoint
 
@@ -119,10 +120,12 @@ def test_checkpoints_that_the_system_could_not_read_stay(tmp_path, monkeypatch):
 def test_a_stopped_trial_s_model_is_of_no_later_round(tmp_path, monkeypatch, last, ending):
     """Trees, which begin anew, were trained to their last round, and had the score of that."""
     found = []
-    monkeypatch.setattr(trial, "fit_trial", lambda *given, **how: found.append(how) or {})
+    made = {"model": "its digest"}
+    monkeypatch.setattr(trial, "fit_trial", lambda *given, **how: found.append(how) or made)
     stopped = work(tmp_path, {}, Objective("y", "loss", "minimize"))
     folder = stopped.folder("0000")
     checkpoint.save(folder / "checkpoints", 7, {}, {"step": 7})
     add_round(folder / "rounds.jsonl", {"step": last, "seconds": 1.0, "metrics": {}})
     finish_stopped(stopped, {"name": "0000", "parameters": {}, "state": "stopped"})
     assert found == [ending]
+    assert read_record(folder)["model"] == "its digest"

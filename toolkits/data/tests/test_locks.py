@@ -141,6 +141,17 @@ def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_it(
     os.close(look)
 
 
+@pytest.mark.parametrize("name", ["file, if it is free", "folder"])
+def test_who_goes_on_sharing_a_lock_holds_it(folder: Path, name: str) -> None:
+    place = folder if name == "folder" else folder / "a.lock"
+    place.touch()
+    shared = os.open(place, os.O_RDONLY)
+    fcntl.flock(shared, fcntl.LOCK_SH)
+    with LOCKS[name](folder) as free:
+        assert not free
+    os.close(shared)
+
+
 @pytest.mark.usefixtures("in_a_minute")
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.lock")

@@ -87,6 +87,12 @@ def test_a_resumed_run_ends_with_the_ledger_of_an_undisturbed_one(tmp_path, step
     assert set(again) - set(whole) <= {step + 1}  # the checkpoint of the ctrl-C
 
 
+def test_a_ledger_may_begin_at_any_step(tmp_path):
+    """As of a run that is gone on with after it was told to keep none."""
+    assert Ledger(tmp_path / LEDGER).begin(7, {"workers": 1}) is None
+    assert entries(tmp_path) == [Entry(7, run={"workers": 1})]
+
+
 def test_a_torn_last_line_is_dropped(tmp_path, caplog):
     run = interrupted(tmp_path, 9)
     path = tmp_path / LEDGER
@@ -108,6 +114,8 @@ def test_a_changed_line_is_told_and_left_out(tmp_path, caplog):
     caplog.clear()
     lines[2] = lines[2].replace(b'"step": 4', b'"step": 5')
     path.write_bytes(b"".join(lines))
+    found, flaws = read_ledger(path)
+    assert (len(found), [each.line for each in flaws]) == (len(lines) - 1, [3])
     with caplog.at_level(logging.WARNING, "distcore"):
         train_tiny(Rank(), run)
     assert f"{path}, line 3, is damaged" in caplog.text
