@@ -1,10 +1,10 @@
-"""Whether the search that a folder holds is the one to go on with."""
+"""The folder of a search: fresh or to go on with, held by one, and of the same search."""
 
 import copy
 
 import pytest
 
-from distcore.search.folders import refuse_another
+from distcore.search.folders import SEARCH, folder_to_resume, held_folder, refuse_another
 from distcore_core.errors import UserError
 
 MINE = {
@@ -63,3 +63,30 @@ def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named)
 def test_where_and_how_long_a_search_runs_may_change(tmp_path, path, value):
     refuse_another(MINE, changed(path, value), tmp_path)
     refuse_another({**MINE, "cache": None}, MINE, tmp_path)  # an older version noted none
+
+
+def test_a_fresh_folder_is_held_by_one_search_and_gone_if_nothing_was_begun(tmp_path):
+    place = (tmp_path, "hyperopt", "run")
+    with held_folder(None, *place) as fresh:
+        assert fresh == tmp_path / "hyperopt_run"
+        with (
+            pytest.raises(UserError, match="Another search is running in"),
+            held_folder(fresh, *place),
+        ):
+            pass
+        assert fresh.exists()
+    assert not fresh.exists()
+    with held_folder(None, *place):
+        (fresh / SEARCH).touch()
+    assert (fresh / SEARCH).exists()
+
+
+def test_a_search_is_gone_on_with_where_there_is_one(tmp_path):
+    there, place = tmp_path / "hyperopt_run", (tmp_path, "hyperopt", "run")
+    assert folder_to_resume(*place, None, True) is None
+    with pytest.raises(UserError, match=r"hyperopt_run holds no search to go on with"):
+        folder_to_resume(*place, there, None)
+    there.mkdir()
+    (there / SEARCH).touch()
+    assert folder_to_resume(*place, None, True) == folder_to_resume(*place, there, None) == there
+    assert folder_to_resume(*place, None, None) is None
