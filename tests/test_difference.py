@@ -288,6 +288,24 @@ def test_what_cannot_matter_to_an_exact_run_is_no_cause(runs):
     )
     assert distcore.diff(kept, changed).causes == ()
 
+    def learns_otherwise(receipt):
+        both(receipt)
+        option("trainer.exact", "told by itself")(receipt)
+        option("backend.trainer", {"num_workers": 4})(receipt)
+        option("trainer.learning_rate", 0.5)(receipt)
+
+    (cause,) = distcore.diff(kept, runs.planted(learns_otherwise)).causes
+    assert cause.what == "trainer.learning_rate"
+
+
+def test_the_version_of_torch_is_told_once_and_hides_nothing(runs):
+    def change(receipt):
+        receipt["libraries"]["torch"] = "1.0"
+        receipt["ranks"].update(torch="1.0", threads=77)
+
+    found = distcore.diff(runs.first, runs.planted(change)).causes
+    assert [each.what for each in found] == ["version of torch", "number of threads"]
+
 
 def test_other_weights_of_equal_inputs_are_a_fault(runs, capsys):
     other = runs.planted(lambda receipt: None)
