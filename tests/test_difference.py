@@ -14,6 +14,7 @@ from tests.conftest import CONFIG, csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow.difference import FAULT, Cause, causes_of, in_lines, read_run
+from distcore.workflow.receipt import installed
 from distcore_core.errors import UserError
 from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
@@ -365,6 +366,39 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(runs, tmp_path, name)
 def test_what_the_receipt_says(runs):
     receipt = unsealed((runs.first / "receipt.json").read_bytes())
     assert receipt["workers"] == receipt["ranks"]["workers"] == 1
+    assert (receipt["exact"], receipt["parts"]) == (False, None)
     assert receipt["lines"]["trainer.epochs"] == 6
     assert receipt["distributions"]["distcore-tabular"].keys() >= {"version", "files"}
     assert {"ledger.jsonl", "model/model.json", "description.json"} <= receipt["files"].keys()
+
+
+def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, monkeypatch):
+    info, module = tmp_path / "faked-1.dist-info", tmp_path / "faked" / "__init__.py"
+    for path, text in (
+        (info / "METADATA", "Metadata-Version: 2.1\nName: faked\nVersion: 1\n"),
+        (info / "top_level.txt", "faked\n"),
+        (info / "direct_url.json", '{"dir_info": {"editable": true}}'),
+        (module, "one = 1\n"),
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def said():
+        return installed.__wrapped__("faked")
+
+    before = said()
+    assert (before["version"], before["editable"]) == ("1", True)
+    assert said() == before
+    module.write_text("one = 2\n")
+    assert said()["files"] != before["files"]
+    (info / "direct_url.json").unlink()
+    record = info / "RECORD"
+    record.write_text("faked/__init__.py,sha256=a,8\n")
+    wheel = said()
+    assert wheel.keys() == {"version", "files"}
+    with open(record, "a") as file:  # what the installer adds
+        file.write("faked/x.pyc,,\nfaked-1.dist-info/INSTALLER,sha256=c,4\n../../bin/faked,,\n")
+    assert said() == wheel
+    record.write_text("faked/__init__.py,sha256=b,8\n")
+    assert said() != wheel
