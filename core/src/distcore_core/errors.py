@@ -100,10 +100,9 @@ class ConfigError(UserError):
 
     def __init__(self, issues: list[ConfigIssue], source: str = "config") -> None:
         self.issues, self.source = sorted(issues), source
-        lines = [f"{source}: {len(issues)} mistake{'s' if len(issues) != 1 else ''}"]
-        lines += [f"  {issue}" for issue in self.issues[:100]]
-        lines += [f"  and {len(issues) - 100} more"] if len(issues) > 100 else []
-        super().__init__("\n".join(lines))
+        head = f"{source}: {len(issues)} mistake{'s' if len(issues) != 1 else ''}"
+        more = [f"  and {len(issues) - 100} more"] if len(issues) > 100 else []
+        super().__init__("\n".join([head, *(f"  {each}" for each in self.issues[:100]), *more]))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[ConfigIssue], str]]:
         """It travels from workers, too."""

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torchmetrics import Metric
 
 from distcore_testing.diary import Diary, DiaryOptions, _Watched
 from distcore_testing.member_rows import _merged
+from distcore_testing.member_values import process_stays
 
 
 def test_pytest_is_imported_only_when_a_suite_is_named():
@@ -20,6 +22,12 @@ def test_pytest_is_imported_only_when_a_suite_is_named():
     code += "distcore_testing.PluginSuite; assert 'pytest' in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_seed_that_was_set_before_is_found_though_nobody_drew_since():
+    np.random.seed(1)
+    with pytest.raises(AssertionError, match="changes numpy's random numbers"), process_stays():
+        np.random.seed(1)
 
 
 def test_a_failing_suite_shows_the_values(tmp_path):

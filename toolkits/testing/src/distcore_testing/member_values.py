@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,16 @@ def process_stays(but: Collection[str] = ()) -> Iterator[None]:
                 torch.get_num_threads(),
                 torch.is_grad_enabled(),
                 torch.are_deterministic_algorithms_enabled(),
+                torch.get_default_device(),
+                torch.is_autocast_enabled("cpu"),
+                torch.backends.mkldnn.enabled,
+                torch.get_float32_matmul_precision(),
             ),
         }
 
+    # Whoever sets the seed that was set before leaves them changed only if somebody drew since.
+    for draw in (random.random, np.random.random, partial(torch.rand, 1)):
+        draw()
     before = now()
     yield
     after = now()
