@@ -124,7 +124,7 @@ def test_init_never_overwrites(folder, capsys):
     assert "config.yaml exists" in capsys.readouterr().err  # before the data are looked at
     (folder / "link.yaml").symlink_to("gone.yaml")
     assert main(["init", "--dataset", str(path), "--target", "y", "--output", "link.yaml"]) == 2
-    assert "link.yaml exists" in capsys.readouterr().err
+    assert "link.yaml is a link that leads nowhere and was left" in capsys.readouterr().err
     assert (folder / "link.yaml").is_symlink()
 
 

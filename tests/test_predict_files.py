@@ -665,13 +665,15 @@ def test_nothing_is_overwritten(
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_replaced_if_that_is_asked_for_and_what_it_points_to_stays(
-    there: bool, trained: Path, tmp_path: Path
+    there: bool, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, other = tmp_path / "predictions.parquet", tmp_path / "other"
     if there:
         other.write_bytes(b"mine")
     path.symlink_to(other)
     assert predict(trained, "--output_directory", str(tmp_path)) == 2
+    said = "exists" if there else "is a link that leads nowhere"
+    assert f"{path} {said} and was left as it is" in capsys.readouterr().err
     assert path.is_symlink()
     assert predict(trained, "--output_directory", str(tmp_path), "--overwrite") == 0
     assert not path.is_symlink()

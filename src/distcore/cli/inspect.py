@@ -109,8 +109,9 @@ def refuse_taken(path: Path) -> None:
     from distcore_core.errors import UserError
 
     if path.exists() or path.is_symlink():
+        what = "exists" if path.exists() else "is a link that leads nowhere"
         raise UserError(
-            f"{path} exists and was left as it is. Give another name with --output, or remove it."
+            f"{path} {what} and was left as it is. Give another name with --output, or remove it."
         )
 
 

@@ -111,12 +111,14 @@ def refuse_to_overwrite(
     """Raise UserError, before any work, if one of the files that the command would write lies there
     already; where that is asked for, if a folder does."""
     for name in filter(place.has, names):
-        folder = (place.folder / name).is_dir()
+        path = place.folder / name
+        folder, gone = path.is_dir(), path.is_symlink() and not path.exists()
         if asked_for and not folder:
             continue
+        what = "is a link that leads nowhere" if gone else "exists"
         file = "--output_file or " if command == "predict" else ""
         raise UserError(
-            f"{place.shown(name)} {'is a folder' if folder else 'exists and was left as it is'}. "
+            f"{place.shown(name)} {'is a folder' if folder else f'{what} and was left as it is'}. "
             f"Give another {file}--output_directory{'' if folder else ', or --overwrite'}."
         )
 
