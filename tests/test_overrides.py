@@ -84,6 +84,15 @@ def test_a_feature_whose_name_is_a_number_is_found_by_it() -> None:
         assert [each["type"] == "text" for each in found] == [at == 0, at == 1]
 
 
+def test_a_feature_is_found_by_its_name_with_points_and_blanks() -> None:
+    text = "input_features: [{name: age}, {name: age.}, {name: .x}, {name: x}, {name: New York}]"
+    for at, name in ((1, "age."), (2, ".x"), (4, "New York")):
+        found = override(parse(text, "c.yaml"), [f"input_features[{name}].type=text"]).values
+        assert [each.get("type") for each in found["input_features"]] == [
+            "text" if each == at else None for each in range(5)
+        ]
+
+
 def test_what_diff_compare_and_resuming_call_an_option_sets_it() -> None:
     fc_layers = "[{name: fc.1, size: 8}, {name: 'fc', size: 9}]"
     settings = [f"input_features.city.encoder.layers={fc_layers}", "trainer.betas=[0.9, 0.99]"]

@@ -12,7 +12,7 @@ from distcore_core.config.document import Document, KeyPath, Place
 from distcore_core.config.issues import nearest
 from distcore_core.errors import ConfigError, ConfigIssue, UserError
 
-STEP = re.compile(r"\.?[^.\[\]=\s]+|\[[^\[\]=\s]+\]")
+STEP = re.compile(r"\.?[^.\[\]=\s]+|\[[^\[\]=]+\]")
 
 
 def override(document: Document, settings: Iterable[str]) -> Document:
@@ -77,7 +77,7 @@ def _put(document: Document, steps: list[str], given: Document, shown: str) -> N
 def _key(around: Any, step: str, document: Document, shown: str) -> str | int:
     """The key of a mapping, or the place in a list: of the member of that name, or of a number in
     brackets (or without them, if no member has it as its name)."""
-    name = step.strip(".[]")
+    name = step[1:-1] if step.startswith("[") else step.removeprefix(".")
     if not isinstance(around, list):
         return name
     names = [str(each.get("name", "")) if isinstance(each, dict) else "" for each in around]
