@@ -14,7 +14,7 @@ from distcore.workflow.arguments import told
 from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
-from distcore_data.flat_config import flattened
+from distcore_data.flat_config import apart, flattened
 from distcore_data.printable import printable
 from distcore_data.seals import damaged, read_bounded, unsealed
 from distcore_data.stores import given_credentials
@@ -198,10 +198,13 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
         entries, flaws = read_ledger(folder / LEDGER)
     except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(str(error.filename)).name
+        kept = "without --skip_save_training_description"
+        if missing == LEDGER:
+            kept = "with trainer.ledger_steps above 0, and that has begun to train. Trainers of "
+            kept += "trees keep no ledger"
         raise UserError(
             f"{where} holds no {missing}. Give the folder of a run that `distcore train` or "
-            "`experiment` wrote, with trainer.ledger_steps above 0, and that has begun to train. "
-            "Trainers of trees keep no ledger."
+            f"`experiment` wrote, {kept}."
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(damaged(f"{where}/{name}", error, ADVICE)) from None
@@ -248,6 +251,7 @@ def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
             continue
         if path in ("trainer.exact", "trainer.parts") or (exact and path.startswith("backend.")):
             continue
+        left, right = apart(path, (left, right))
         yield Cause("config", path, left, right, line, other_line)
 
 

@@ -1,6 +1,6 @@
 """Options of a config by names and by numbers."""
 
-from distcore_data.flat_config import flattened
+from distcore_data.flat_config import ORDER, apart, flattened
 
 CONFIG = {
     "input_features": [
@@ -22,3 +22,12 @@ def test_a_config_is_told_by_names_and_placed_by_numbers():
         ("trainer.optimizer", "trainer.optimizer", {}),
     ]
     assert [*flattened({})] == []
+
+
+def test_names_in_another_order_are_told_from_the_first_on_that_differs():
+    one, other = [*"abcdef"], [*"abcdfe"]
+    assert apart(f"x{ORDER}", (one, other)) == [["…", "e", "f"], ["…", "f", "e"]]
+    assert apart(f"x{ORDER}", (one, one[:5], None)) == [["…", "f"], ["…"], None]
+    assert apart(f"x{ORDER}", (one[:3], one[:2])) == [one[:3], one[:2]]
+    assert apart(f"x{ORDER}", (one, None)) == [one, None]
+    assert apart("trainer.betas", ([0.9, 0.99], [0.9, 0.9])) == [[0.9, 0.99], [0.9, 0.9]]

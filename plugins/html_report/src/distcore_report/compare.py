@@ -16,7 +16,7 @@ from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_data import charts
-from distcore_data.flat_config import flattened
+from distcore_data.flat_config import ORDER, apart, flattened
 from distcore_data.printable import printable
 from distcore_data.table import table
 from distcore_report.runs import Run, find_runs
@@ -113,7 +113,7 @@ def differences(runs: Sequence[Run]) -> Rows:
     """(option, its value in each run) of the options in which their configs differ."""
     flat = [{path: value for path, _, value in flattened(_written(run.config))} for run in runs]
     rows = ((name, [each.get(name) for each in flat]) for name in sorted(set().union(*flat)))
-    return [(name, *map(_text, values)) for name, values in rows if _differ(values)]
+    return [(name, *map(_text, apart(name, values))) for name, values in rows if _differ(values)]
 
 
 def _differ(values: Sequence[Any]) -> bool:
@@ -149,7 +149,7 @@ def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
     """A sentence if scores are of other rows from run to run: splits of other sizes, or, as the
     digest of a frame is of the columns that a run reads, other data of the same features."""
     sizes = {tuple(sorted(run.rows.items())) for run in runs if run.rows}
-    features = any(each[0].startswith(FEATURES) for each in found)
+    features = any(name.startswith(FEATURES) and not name.endswith(ORDER) for name, *_ in found)
     if len(sizes) > 1 or (len({run.data for run in runs if run.data}) > 1 and not features):
         yield (
             "The scores are of other rows from run to run: to compare the models, have each "

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 PLAIN = re.compile(r"[^.\[\]=\s]+")
 """A name that `--set` takes behind a point; others stand in brackets."""
+
+
+ORDER = " (their order)"
+"""The end of the path under which the names of a list's members are told."""
+
+
+FEW = 3
+"""Names that are shown, though they stand in the same order."""
 
 
 def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str, str, Any]]:
@@ -24,13 +32,26 @@ def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str
     elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
         named = all("name" in each for each in value)
         if named:
-            yield f"{path} (their order)", "", [each["name"] for each in value]
+            yield f"{path}{ORDER}", "", [each["name"] for each in value]
         for number, each in enumerate(value):
             inner = _part(str(each["name"])) if named else f"[{number}]"
             others = {name: one for name, one in each.items() if name != "name"} if named else each
             yield from flattened(others, f"{path}{inner}", f"{place}[{number}]")
     else:
         yield path, place, value
+
+
+def apart(path: str, values: Sequence[Any]) -> list[Any]:
+    """What one option is in several configs, to be shown; of many names in another order those from
+    the first on that differs."""
+    lists = [each for each in values if isinstance(each, list)]
+    if not path.endswith(ORDER) or len(lists) < 2:
+        return [*values]
+    rows = enumerate(zip(*lists, strict=False))
+    alike = next((at for at, row in rows if len({*row}) > 1), min(map(len, lists)))
+    return [
+        ["…", *each[alike:]] if alike > FEW and isinstance(each, list) else each for each in values
+    ]
 
 
 def _part(name: str) -> str:

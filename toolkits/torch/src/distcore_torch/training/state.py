@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DifferentRun
-from distcore_data.flat_config import flattened
+from distcore_data.flat_config import apart, flattened
 
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
@@ -155,6 +155,7 @@ def _differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
         one, other = old.get(path), new.get(path)
         brought = path not in old or path not in new
         if _text(one) != _text(other) and not (brought and _is_off({**old, **new}[path])):
+            one, other = apart(path, (one, other))
             yield f"{path} was {_shown(one)} and is {_shown(other)}"
 
 
@@ -169,4 +170,4 @@ def _shown(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+    return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
