@@ -205,6 +205,12 @@ def test_older_spellings() -> None:
         (
             "category",
             "output",
+            {"loss": {"class_weights": {"a": "-1"}}},
+            "f.loss.class_weights: weights must be",
+        ),
+        (
+            "category",
+            "output",
             {"loss": {"class_weights": {"a": -1}}},
             "f.loss.class_weights: weights must be",
         ),

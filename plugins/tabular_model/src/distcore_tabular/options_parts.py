@@ -67,9 +67,17 @@ def by_type(
 def _all_weights(values: Any) -> Any:
     given = values.values() if isinstance(values, dict) else values
     for weight in given if isinstance(given, Iterable) else ():
-        if isinstance(weight, int | float) and not (math.isfinite(weight) and weight >= 0):
+        if not (math.isfinite(_number(weight)) and _number(weight) >= 0):
             raise ValueError(f"weights must be finite and at least 0, not {weight!r}")
     return values
+
+
+def _number(weight: Any) -> float:
+    """Also of a text, which is taken for its number; 0 of what is none, which is told as that."""
+    try:
+        return float(weight)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 MOST_BINS = 4096
