@@ -29,6 +29,7 @@ from torch import nn
 from distcore_core.contracts import JSON, ModelBase
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_tabular.layers import HOOKS
+from distcore_tabular.network import half
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -150,7 +151,7 @@ def expected_shapes(features: FeatureSet) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         for feature in features.outputs:
-            decoder = feature.network().decoder(features.metadata[feature.name], 1).eval()
+            decoder = half(feature, "decoder", features.metadata[feature.name], 1).eval()
             shapes[feature.name] = tuple(decoder(torch.zeros(2, 1)).shape[1:])
     return shapes
 

@@ -72,7 +72,7 @@ class TabularModel(ModelBase):
         inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
         combiner = self._combiner(inputs)
         decoders = {
-            feature.name: _half(
+            feature.name: half(
                 feature, "decoder", features.metadata[feature.name], combiner.output_size
             )
             for feature in features.outputs
@@ -91,7 +91,7 @@ class TabularModel(ModelBase):
 
 def _encoder(feature: Any, metadata: Any) -> nn.Module:
     """An input's encoder, whose outputs are looked at if it is none of ours."""
-    encoder = _half(feature, "encoder", metadata)
+    encoder = half(feature, "encoder", metadata)
     size = getattr(encoder, "output_size", None)
     if not isinstance(size, Integral) or size < 1:
         fault = f"the `output_size` of its encoder is {size!r}, and not how many columns it gives"
@@ -101,14 +101,14 @@ def _encoder(feature: Any, metadata: Any) -> nn.Module:
     return encoder
 
 
-def _half(feature: Any, half: str, *given: Any) -> nn.Module:
-    """The feature's encoder or decoder."""
+def half(feature: Any, name: str, *given: Any) -> nn.Module:
+    """The feature's encoder or decoder. Raises PluginBroken if it is none."""
     network = feature.network()
     if network is None:
-        raise _broken(feature, f"its `network()` is None, and not an object with `{half}`")
-    made = getattr(network, half)(*given)
+        raise _broken(feature, f"its `network()` is None, and not an object with `{name}`")
+    made = getattr(network, name)(*given)
     if not isinstance(made, nn.Module):
-        raise _broken(feature, f"its `{half}` is {_told(made)}, and no torch.nn.Module")
+        raise _broken(feature, f"its `{name}` is {_told(made)}, and no torch.nn.Module")
     return made
 
 
