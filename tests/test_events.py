@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow.csv as pacsv
@@ -312,6 +313,22 @@ def test_a_stream_that_is_closed_in_the_place_of_a_programs_own_gives_way_to_it(
     assert [each.getMessage() for each in caplog.records] == 2 * [
         "Extension 'x' at run_started changed sys.stdout (it was closed); that was undone"
     ]
+
+
+@pytest.mark.parametrize("place", ["", "mkldnn", "mkldnn.conv", "cudnn", "cudnn.conv"])
+def test_precisions_that_others_inherit_are_put_back(place, caplog):
+    def precisions():
+        places = ("", "mkldnn", "mkldnn.matmul", "mkldnn.conv", "cuda.matmul", "cudnn.conv")
+        return [found(each).fp32_precision for each in places]
+
+    def found(place):
+        return attrgetter(place)(torch.backends) if place else torch.backends
+
+    before = precisions()
+    with put_back("Extension 'x' at run_started"):
+        found(place).fp32_precision = "ieee"
+    assert precisions() == before
+    assert [each.getMessage().endswith("; that was undone") for each in caplog.records] == [True]
 
 
 def test_a_working_folder_that_was_gone_before_is_not_put_back(tmp_path, monkeypatch, caplog):

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from distcore_torch.signals import ENDING
 
@@ -27,62 +27,111 @@ def put_back(who: str) -> Iterator[None]:
     of a whole run `modes.plain_torch` sets what changes bits.)
 
     Random numbers are left as they are: each step seeds its own, and other threads draw, too."""
-    before = {name: (value, put) for name, value, _, put in _settings()}
+    before = {each.name: (each.now(), each.put) for each in _settings()}
     try:
         yield
     finally:
-        changed = []
-        for name, value, first, put in _settings():
-            was, put = before.get(name, (first, put))
-            if was is not None and value != was:
-                with suppress(OSError, ValueError, RuntimeError):  # the folder is gone, say
-                    put(was)
-                    changed.append(name)
-        if changed:
-            log.warning("%s changed %s; that was undone", who, ", ".join(changed))
+        undone: list[str] = []
+        left: list[str] = []
+        for each in _settings():
+            was, put = before.get(each.name, (each.first, each.put))
+            if was is None or each.now() == was:
+                continue
+            with suppress(OSError, ValueError, RuntimeError):  # the folder is gone, say
+                put(was)
+            (undone if each.now() == was else left).append(each.name)
+        if undone:
+            log.warning("%s changed %s; that was undone", who, ", ".join(undone))
+        if left:
+            log.warning("%s changed %s, which could not be undone", who, ", ".join(left))
 
 
-def _settings() -> Iterator[tuple[str, Any, Any, Callable[[Any], object]]]:
-    """(name, value, what it is at first, how to set it) of each; of torch once it is imported."""
-    yield "the working directory", _folder(), None, os.chdir
+class _Setting(NamedTuple):
+    """first: what it is before anybody sets it."""
+
+    name: str
+    now: Callable[[], Any]
+    first: Any
+    put: Callable[[Any], object]
+
+
+def _settings() -> Iterator[_Setting]:
+    """Of torch once it is imported."""
+    yield _Setting("the working directory", _folder, None, os.chdir)
     for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = getattr(sys, name)
-        put = partial(_open_again, name, number, stream)
-        yield f"sys.{name} (it was closed)", getattr(stream, "closed", False), False, put
-    yield "the recursion limit", sys.getrecursionlimit(), None, sys.setrecursionlimit
+        put = partial(_open_again, name, number, getattr(sys, name))
+        yield _Setting(f"sys.{name} (it was closed)", partial(_is_closed, name), False, put)
+    yield _Setting("the recursion limit", sys.getrecursionlimit, None, sys.setrecursionlimit)
     if threading.current_thread() is threading.main_thread():
-        handlers = [signal.getsignal(each) for each in ENDING]
-        yield "the handlers of signals", handlers, None, _handle
+        yield _Setting("the handlers of signals", _handlers, None, _handle)
     torch: Any = sys.modules.get("torch")
-    if torch is None or getattr(torch.__spec__, "_initializing", False):  # by another thread
-        return
-    yield "torch's gradients", torch.is_grad_enabled(), True, torch.set_grad_enabled
-    default = torch.get_default_dtype()
-    yield "torch's default type", default, torch.float32, torch.set_default_dtype
-    device, cpu = torch.get_default_device(), torch.device("cpu")
-    yield "torch's default device", device, cpu, partial(_compute_on, torch)
-    threads = torch.get_num_threads()
-    yield "torch's threads", threads, threads, torch.set_num_threads
+    if torch is not None and not getattr(torch.__spec__, "_initializing", False):
+        yield from _of_torch(torch)  # else another thread is importing it
+
+
+def _of_torch(torch: Any) -> Iterator[_Setting]:
+    same, is_same = torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled
+    threads = torch.get_num_threads
+    yield _Setting("torch's gradients", torch.is_grad_enabled, True, torch.set_grad_enabled)
+    yield _Setting(
+        "torch's default type", torch.get_default_dtype, torch.float32, torch.set_default_dtype
+    )
+    yield _Setting(
+        "torch's default device",
+        torch.get_default_device,
+        torch.device("cpu"),
+        partial(_compute_on, torch),
+    )
+    yield _Setting("torch's threads", threads, threads(), torch.set_num_threads)
     for kind in ("cpu", "cuda"):
+        on = partial(torch.is_autocast_enabled, kind)
         put = partial(torch.set_autocast_enabled, kind)
-        yield f"torch's autocast ({kind})", torch.is_autocast_enabled(kind), False, put
-    one_dnn = torch.backends.mkldnn
-    yield "torch's oneDNN", one_dnn.enabled, True, partial(setattr, one_dnn, "enabled")
-    same = torch.are_deterministic_algorithms_enabled()
-    yield "torch's determinism", same, False, torch.use_deterministic_algorithms
+        yield _Setting(f"torch's autocast ({kind})", on, False, put)
+    yield _Setting(
+        "torch's determinism",
+        lambda: (is_same(), only_warns()),
+        (False, False),
+        lambda was: same(was[0], warn_only=was[1]),
+    )
+    backends = torch.backends
+    yield _attribute("torch.backends.mkldnn", backends.mkldnn, "enabled", True)
+    yield _attribute("torch.backends.cudnn", backends.cudnn, "benchmark", False)
     # First by the older of torch's two interfaces, which fails if it does not fit the newer one.
     put = torch.set_float32_matmul_precision
-    yield "torch's precision of products", _precision(torch), "highest", put
-    for name in ("mkldnn", "cuda"):
-        products = getattr(torch.backends, name).matmul
-        put = partial(setattr, products, "fp32_precision")
-        yield f"torch.backends.{name}.matmul", products.fp32_precision, "none", put
+    yield _Setting("torch's precision of products", partial(_precision, torch), "highest", put)
+    mkldnn, cudnn = backends.mkldnn, backends.cudnn
+    for name, what in (
+        ("", backends),
+        (".mkldnn", mkldnn),
+        (".mkldnn.matmul", mkldnn.matmul),
+        (".mkldnn.conv", mkldnn.conv),
+        (".mkldnn.rnn", mkldnn.rnn),
+        (".cudnn", cudnn),
+        (".cuda.matmul", backends.cuda.matmul),
+    ):
+        yield _attribute(f"torch.backends{name}", what, "fp32_precision", "none")
+    for name, what in ((".conv", cudnn.conv), (".rnn", cudnn.rnn)):
+        yield _attribute(f"torch.backends.cudnn{name}", what, "fp32_precision", "tf32")
+
+
+def _attribute(name: str, what: Any, attribute: str, first: Any) -> _Setting:
+    now, put = partial(getattr, what, attribute), partial(setattr, what, attribute)
+    return _Setting(f"{name}.{attribute}", now, first, put)
 
 
 def _folder() -> str | None:
     with suppress(OSError):  # it was removed
         return os.getcwd()
     return None
+
+
+def _is_closed(name: str) -> bool:
+    return bool(getattr(getattr(sys, name), "closed", False))
+
+
+def _handlers() -> list[Any]:
+    return [signal.getsignal(each) for each in ENDING]
 
 
 def _open_again(name: str, number: int, stream: Any, _: bool) -> None:
