@@ -156,19 +156,34 @@ def test_a_heart_that_was_paused_after_it_looked_looks_again(store, clock):
 
 def test_a_beat_that_fails_is_none(store, clock, monkeypatch):
     def write(name, content):
+        last.append(heart.last)
         clock.now += 1
         beats.append(content)
         if len(beats) == 1:
             raise StoreError("no network")
 
-    beats = []
+    beats, last = [], []
     monkeypatch.setattr(store, "write", write)
-    heart = Heartbeat(store, "h", lambda beat: b"%d" % beat, 0.001, lambda: len(beats) == 2)
+    heart = Heartbeat(store, "h", lambda beat: b"%d" % beat, 0.001, lambda: len(beats) == 3)
     heart.start()
-    assert heart.last == 100.0
     heart._thread.join(20)
-    assert beats == [b"1", b"2"]
-    assert heart.last == 101.0
+    assert beats == [b"1", b"2", b"3"]
+    assert last == [0.0, 0.0, 101.0]
+
+
+def test_a_pause_before_the_heart_beats_counts(store, clock, monkeypatch):
+    real = store.create
+
+    def create(name, content):
+        made = real(name, content)
+        clock.now += 0 if made else PATIENCE + 1  # until it is known that the condition is kept
+        return made
+
+    monkeypatch.setattr(store, "create", create)
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        store.delete(["l"])  # by another one, who is done
+        assert lease._is_lost()
 
 
 def test_a_lease_that_somebody_deleted_is_written_again(store, monkeypatch):

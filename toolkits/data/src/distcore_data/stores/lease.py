@@ -81,7 +81,7 @@ class Heartbeat:
         each, whether there are to be no more.
 
     Attributes:
-        last: When the last change that was made was begun, by `now`.
+        last: When the last change that was made was begun, by `now`; its holder sets it before.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
 
     def start(self) -> None:
-        self.last = now()
         self._thread.start()
 
     def stop(self) -> bool:
@@ -142,7 +141,7 @@ class Lease:
         on_wait: called once before waiting. Raises StoreError if the store cannot decide who
             holds it."""
         seen, since, waited, taken = b"", time.monotonic(), False, False
-        while not self.store.create(self.name, self._content(0)) or (taken and self._is_taken()):
+        while not self._create(0) or (taken and self._is_taken()):
             if until():
                 return False
             if not waited:
@@ -187,6 +186,10 @@ class Lease:
 
     # -------------------------------------------------------------- inside
 
+    def _create(self, beat: int) -> bool:
+        self._heart.last = now()
+        return self.store.create(self.name, self._content(beat))
+
     def _content(self, beat: int) -> bytes:
         who = {"id": self.id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
         return json.dumps(who).encode()
@@ -213,7 +216,7 @@ class Lease:
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so
         this one must fail."""
-        if self.store.create(self.name, self._content(-1)):
+        if self._create(-1):
             with suppress(StoreError):
                 self.store.delete([self.name])
             raise StoreError(
