@@ -1,6 +1,7 @@
 """What the kit is to a test file that uses it."""
 
 import json
+import random
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -24,10 +25,14 @@ def test_pytest_is_imported_only_when_a_suite_is_named():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_seed_that_was_set_before_is_found_though_nobody_drew_since():
-    np.random.seed(1)
-    with pytest.raises(AssertionError, match="changes numpy's random numbers"), process_stays():
-        np.random.seed(1)
+@pytest.mark.parametrize(
+    ("seed", "whose"),
+    [(random.seed, "Python's"), (np.random.seed, "numpy's"), (torch.manual_seed, "torch's")],
+)
+def test_a_seed_that_was_set_before_is_found_though_nobody_drew_since(seed, whose):
+    seed(1)
+    with pytest.raises(AssertionError, match=f"changes {whose} random numbers"), process_stays():
+        seed(1)
 
 
 def test_a_failing_suite_shows_the_values(tmp_path):

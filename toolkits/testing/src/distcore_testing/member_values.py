@@ -91,6 +91,8 @@ def process_stays(but: Collection[str] = ()) -> Iterator[None]:
     torch's settings; but for these."""
     import torch
 
+    backends: Any = torch.backends
+
     def now() -> dict[str, Any]:
         return {
             "Python's random numbers": random.getstate(),
@@ -103,8 +105,8 @@ def process_stays(but: Collection[str] = ()) -> Iterator[None]:
                 torch.are_deterministic_algorithms_enabled(),
                 torch.get_default_device(),
                 torch.is_autocast_enabled("cpu"),
-                torch.backends.mkldnn.enabled,
-                torch.get_float32_matmul_precision(),
+                backends.mkldnn.enabled,
+                backends.mkldnn.matmul.fp32_precision,
             ),
         }
 
