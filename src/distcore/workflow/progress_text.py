@@ -15,9 +15,10 @@ def line_of(stage: Stage) -> str:
     """`train       42,000 rows in 3.1 s (13.5 k rows/s)`; without rows, only the time."""
     name, rows, seconds, _ = stage
     if not rows:
-        return f"{name:<11} {seconds:.1f} s"
+        return f"{name:<11} {duration(seconds)}"
     return (
-        f"{name:<11} {rows:,} rows in {seconds:.1f} s ({short(rows / max(seconds, 1e-9))} rows/s)"
+        f"{name:<11} {rows:,} rows in {duration(seconds)} "
+        f"({short(rows / max(seconds, 1e-9))} rows/s)"
     )
 
 
