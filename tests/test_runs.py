@@ -28,7 +28,7 @@ from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed, unsealed
-from distcore_report.compare import in_words, several, sparks, units_differ
+from distcore_report.compare import in_words, rows_differ, several, sparks, units_differ
 from distcore_report.runs import Run, find_runs, read_run, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
@@ -391,6 +391,17 @@ def test_states(folder: Path, tmp_path: Path) -> None:
     assert (found.state, len(found.log)) == ("finished", len(log) + 2)
     assert found.seconds is not None
     assert not (run / "ended.json").exists()
+
+
+def test_features_in_another_order_do_not_hide_that_scores_are_of_other_rows() -> None:
+    """Other features do: the digest of a frame is of the columns that a run reads."""
+    runs = [Run(name="", place="", state="finished", data=data) for data in ("one", "other")]
+    for what, told in (
+        ("input_features (their order)", 1),
+        ("input_features.age.type", 0),
+        ("trainer.epochs", 1),
+    ):
+        assert len([*rows_differ(runs, [(what, "a", "b")])]) == told
 
 
 def test_a_finished_run_that_was_killed_while_it_was_gone_on_with_is_stopped(
