@@ -15,13 +15,16 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from distcore_data.threads import processors
+from distcore_torch.guests import put_back
 
 HERE = Path(__file__).parent
 ROLES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("harness", "ranks"))
@@ -219,6 +222,16 @@ def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, 
     return found
 
 
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What a mutant leaves changed of the process is none of the next one's."""
+    environment = dict(os.environ)
+    with put_back("A mutant"):
+        yield
+    os.environ.clear()
+    os.environ.update(environment)
+
+
 def _write_distribution(folder: Path) -> None:
     """A distribution with an entry point for each mutant, and a test file for each role."""
     groups: dict[str, set[str]] = {}
@@ -232,6 +245,7 @@ def _write_distribution(folder: Path) -> None:
             "from tests.mutants import harness\n\n"
             f"globals().update(harness.test_classes({role!r}))\n"
         )
+    (folder / "conftest.py").write_text("from tests.mutants.harness import as_before\n")
     info = folder / "mutants-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mutants\nVersion: 1.0\n")
