@@ -279,12 +279,13 @@ def test_what_an_extension_changes_of_the_process_is_put_back(
         return distcore.experiment(made, data.table(), output_directory="results")
 
     before = signal.getsignal(signal.SIGINT), sys.getrecursionlimit(), torch.get_default_device()
+    precision = torch.backends.mkldnn.matmul.fp32_precision
     bare, untidy = trained(), trained("untidy")
     assert Path.cwd() == tmp_path
     assert (signal.getsignal(signal.SIGINT), sys.getrecursionlimit()) == before[:2]
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
     assert torch.get_default_device() == before[2]
-    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
+    assert torch.backends.mkldnn.matmul.fp32_precision == precision
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cuda.matmul.allow_tf32  # an error if the two do not fit
     assert not torch.is_autocast_enabled("cpu")
@@ -312,6 +313,28 @@ def test_a_stream_that_is_closed_in_the_place_of_a_programs_own_gives_way_to_it(
     assert not sys.stdout.closed
     assert [each.getMessage() for each in caplog.records] == 2 * [
         "Extension 'x' at run_started changed sys.stdout (it was closed); that was undone"
+    ]
+
+
+def test_what_autocast_keeps_of_weights_goes_with_what_an_extension_left_on(caplog):
+    """It keeps them until its last block ends, which one that is left open never does."""
+    layer, rows = torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2)
+
+    def found():
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(rows).item()
+
+    with put_back("Extension 'x' at run_started"):
+        torch.autocast("cpu", torch.bfloat16).__enter__()
+        found()
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    assert found() == 2.0
+    with torch.no_grad():
+        layer.weight.fill_(2.0)
+    assert found() == 4.0
+    assert [each.getMessage() for each in caplog.records] == [
+        "Extension 'x' at run_started changed torch's autocast; that was undone"
     ]
 
 

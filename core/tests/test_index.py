@@ -3,6 +3,8 @@
 import shutil
 from importlib import metadata
 
+import pytest
+
 from distcore_core.registry.index import Installed, all_offers
 
 
@@ -46,8 +48,11 @@ def test_metadata_are_read_again_once_something_was_installed_or_removed(tmp_pat
     assert len(reads) == 3
 
 
-def test_a_distribution_without_a_name_is_left_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize("finder", ["of Python", "of importlib_metadata"])
+def test_a_distribution_without_a_name_is_left_out(tmp_path, monkeypatch, finder):
     """What pip is just removing, beside what took its place."""
+    if finder == "of importlib_metadata":  # once something imports it, it answers for Python's
+        pytest.importorskip("importlib_metadata")
     for folder in ("~ne-1.0.dist-info", "one-1.1.dist-info"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "entry_points.txt").write_text("[distcore.extensions]\none = one\n")

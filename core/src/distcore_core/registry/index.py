@@ -7,6 +7,7 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -187,13 +188,15 @@ def _read_offers(state: tuple[tuple[int, ...], ...]) -> Mapping[str, Sequence[Of
     for entry in flat:
         if entry.group.startswith(GROUPS):
             if entry.dist not in known:
-                stated = entry.dist.metadata  # each asking reads the whole METADATA
-                known[entry.dist] = stated["Name"], stated["Version"]
+                known[entry.dist] = "", ""
+                with suppress(FileNotFoundError):  # pip is just removing it
+                    stated = entry.dist.metadata  # each asking reads the whole METADATA
+                    known[entry.dist] = stated["Name"], stated["Version"]
             name, version = known[entry.dist]
             offer = Offer(entry.group.removeprefix(GROUPS), entry.name, entry.value, name, version)
             seen.setdefault((offer.kind, offer.name, name, offer.value), offer)
     found: dict[str, list[Offer]] = {}
-    named = [each for each in seen.values() if each.distribution]  # others are being removed
+    named = [each for each in seen.values() if each.distribution]
     for offer in sorted(named, key=lambda each: (each.kind, each.name, each.distribution)):
         found.setdefault(offer.kind, []).append(offer)
     return found

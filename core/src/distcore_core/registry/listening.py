@@ -32,9 +32,8 @@ def listening(
 ) -> Iterator[None]:
     """Register the run's extensions with these plugins, which are the run's until the block ends.
 
-    extensions: `{"type": name, option: value, …}` of each. If the run under way in this thread made
-    them already (training in the process that the user started), those same objects listen here
-    too. keep(`Extension … at epoch_finished`): the block in which each is made and called.
+    extensions: `{"type": name, option: value, …}` of each; those that this thread's run has made
+    listen here too. keep(`Extension … at epoch_finished`): the block around each making and call.
     """
     wanted = [dict(each) for each in extensions]
     here, known = _listening.get()
@@ -54,8 +53,7 @@ class _Listener:
 
     def __init__(self, extension: object, who: str, manager: Any, keep: Keep) -> None:
         for attribute in dir(extension):
-            options = manager.parse_hookimpl_opts(extension, attribute)
-            if options is not None:
+            if (options := manager.parse_hookimpl_opts(extension, attribute)) is not None:
                 method = getattr(extension, attribute)
                 event = (options.get("specname") or attribute) in EVENTS
                 setattr(self, attribute, _guarded(method, who, keep) if event else method)
@@ -88,17 +86,16 @@ def _register(plugins: Plugins, name: str, extension: object, keep: Keep) -> Non
 def _guarded(method: Callable[..., Any], who: str, keep: Keep) -> Callable[..., Any]:
     @functools.wraps(method)
     def tell(*values: Any) -> str | None:
-        event = method.__name__
         try:
-            with keep(f"{who} at {event}"):
+            with keep(f"{who} at {method.__name__}"):
                 answer = method(*values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it does, the run goes on
             told = f"{type(error).__name__}: {error}"
-            log.warning("%s failed at %s and was passed over: %s", who, event, told)
+            log.warning("%s failed at %s and was passed over: %s", who, method.__name__, told)
             return None
-        if event == "epoch_finished" and answer and not isinstance(answer, str):
+        if method.__name__ == "epoch_finished" and answer and not isinstance(answer, str):
             log.warning("%s answered %r: only a sentence ends training", who, answer)
         return f"{who} asked to stop: {answer}" if isinstance(answer, str) else None
 

@@ -20,6 +20,9 @@ from distcore_torch.signals import ENDING
 
 log = logging.getLogger("distcore")
 
+KINDS = ("cpu", "cuda")
+"""Of devices."""
+
 
 @contextmanager
 def put_back(who: str) -> Iterator[None]:
@@ -84,10 +87,8 @@ def _of_torch(torch: Any) -> Iterator[_Setting]:
         partial(_compute_on, torch),
     )
     yield _Setting("torch's threads", threads, threads(), torch.set_num_threads)
-    for kind in ("cpu", "cuda"):
-        on = partial(torch.is_autocast_enabled, kind)
-        put = partial(torch.set_autocast_enabled, kind)
-        yield _Setting(f"torch's autocast ({kind})", on, False, put)
+    off = [(False, torch.bfloat16), (False, torch.float16), 0]
+    yield _Setting("torch's autocast", partial(_casts, torch), off, partial(_cast, torch))
     yield _Setting(
         "torch's determinism",
         lambda: (is_same(), only_warns()),
@@ -152,6 +153,27 @@ def _handle(handlers: list[Any]) -> None:
     for number, handler in zip(ENDING, handlers, strict=True):
         if handler is not None:  # one that Python did not set, and cannot
             signal.signal(number, handler)
+
+
+def _casts(torch: Any) -> list[Any]:
+    """(enabled, type) on the CPU and on GPUs, and in how many of its blocks this thread is."""
+    blocks = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    kinds = [(torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in KINDS]
+    return [*kinds, blocks]
+
+
+def _cast(torch: Any, was: list[Any]) -> None:
+    for kind, (enabled, dtype) in zip(KINDS, was, strict=False):
+        torch.set_autocast_enabled(kind, enabled)
+        torch.set_autocast_dtype(kind, dtype)
+    blocks = _casts(torch)[-1]
+    for _ in range(blocks, was[-1]):
+        torch.autocast_increment_nesting()
+    for _ in range(was[-1], blocks):
+        torch.autocast_decrement_nesting()
+    if not was[-1]:  # else weights of former steps, which it keeps until the last block ends
+        torch.clear_autocast_cache()
 
 
 def _compute_on(torch: Any, device: Any) -> None:
