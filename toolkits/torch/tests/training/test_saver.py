@@ -1,9 +1,11 @@
 """Checkpoints beside training: of the step that asked, in order, two at most in flight, none
 lost or half."""
 
+import contextlib
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -272,3 +274,23 @@ def test_old_best_weights_end_before_new_ones_are_copied(monkeypatch):
     assert len(held) > 2
     assert set(held[:-1]) == {0}
     assert finished.best_weights
+
+
+def test_a_checkpoint_lies_where_the_run_began_and_is_told_as_it_was_named(tmp_path, gate):
+    """Whatever an extension does to the working directory while it is written."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    told = []
+    with contextlib.chdir(tmp_path):
+        folder = Path("run")
+        ledger = Ledger(folder / LEDGER)
+        one = made(folder / "c", lambda step, path: told.append(path), ledger)
+        with one.saving():
+            ledger.add(1, "ab")
+            one.save(1, {"w": torch.zeros(10)}, {}, {"step": 1})
+            with contextlib.chdir("elsewhere"):
+                gate.may.release()
+                assert until(lambda: checkpoint.list_checkpoints(tmp_path / "run/c"))
+    assert told == [Path("run/c/step-00000001")]
+    assert (tmp_path / "run" / LEDGER).exists()
+    assert os.listdir(tmp_path / "elsewhere") == []

@@ -70,7 +70,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # as the saver's, in whose thread it is written
         self._waiting: list[Entry] = []
         self._last = -1
 

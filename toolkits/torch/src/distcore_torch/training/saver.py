@@ -60,7 +60,9 @@ class Saver:
         beat: Heartbeat,
         tell: Callable[[int, Path], object] | None,
     ) -> None:
-        self._directory, self._mirror, self._ledger = directory, mirror, ledger
+        # Absolute, since an extension may change the working directory for a moment meanwhile.
+        self._told, self._directory = directory, directory.absolute()
+        self._mirror, self._ledger = mirror, ledger
         self._beat, self._tell = beat, tell
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="distcore-checkpoint")
         self._jobs: deque[_Job] = deque()
@@ -155,7 +157,7 @@ class Saver:
         path = checkpoint.save(self._directory, step, tensors, state, going_on=self._going_on)
         if self._mirror is not None:
             checkpoint.copy_to(self._mirror, path)
-        return path
+        return self._told / path.name
 
     def _going_on(self) -> None:
         """Raise if nobody waits for the checkpoint any more."""
