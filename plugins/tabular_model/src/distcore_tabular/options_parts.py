@@ -6,7 +6,7 @@ What Ludwig knows and we do not carry out is refused by name, unless it is left 
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
@@ -65,20 +65,14 @@ def by_type(
 
 
 def _all_weights(values: Any) -> Any:
-    given = values.values() if isinstance(values, dict) else values
-    for weight in given if isinstance(given, Iterable) else ():
-        if not (math.isfinite(_number(weight)) and _number(weight) >= 0):
+    for weight in values.values() if isinstance(values, dict) else values or ():
+        if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"weights must be finite and at least 0, not {weight!r}")
     return values
 
 
-def _number(weight: Any) -> float:
-    """Also of a text, which is taken for its number; 0 of what is none, which is told as that."""
-    try:
-        return float(weight)
-    except (TypeError, ValueError):
-        return 0.0
-
+AnyFloat = Annotated[float, Field(allow_inf_nan=True)]
+"""Of a list or a mapping, of which infinity would be told as a mistake of both."""
 
 MOST_BINS = 4096
 """Of the encoder `ple`: its quantiles are listed in a model's metadata."""
@@ -307,7 +301,7 @@ class CategoryLossOptions(LossOptions):
 
     type: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
     class_weights: Annotated[
-        list[float] | dict[str, float] | None, BeforeValidator(_all_weights)
+        list[AnyFloat] | dict[str, AnyFloat] | None, AfterValidator(_all_weights)
     ] = Field(
         None, description="{class: weight}, or a list in the order of the metadata's idx2str."
     )
@@ -331,10 +325,7 @@ class FocalOptions(LossOptions):
 
     type: Literal["focal"] = "focal"
     alpha: float = Field(
-        0.25,
-        ge=0,
-        le=1,
-        description="Weight of true rows, 1 - alpha of false ones; binary only.",
+        0.25, ge=0, le=1, description="Weight of true rows, 1 - alpha of false ones; binary only."
     )
     gamma: NonNegative = Field(2.0, description="How fast easy rows lose weight; 0: not at all.")
 
