@@ -9,10 +9,8 @@ from typing import Any
 PLAIN = re.compile(r"[^.\[\]=\s]+")
 """A name that `--set` takes behind a point; others stand in brackets."""
 
-
 ORDER = " (their order)"
 """The end of the path under which the names of a list's members are told."""
-
 
 FEW = 3
 """Names that are shown, though they stand in the same order."""
