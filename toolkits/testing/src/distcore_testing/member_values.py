@@ -91,14 +91,24 @@ def process_stays(but: Collection[str] = ()) -> Iterator[None]:
     torch's settings; but for these."""
     import torch
 
-    from distcore_torch.guests import settings_of_torch
+    backends: Any = torch.backends
 
     def now() -> dict[str, Any]:
         return {
             "Python's random numbers": random.getstate(),
             "numpy's random numbers": repr(np.random.get_state()),
             "torch's random numbers": torch.get_rng_state().tolist(),
-            "torch's settings": [(each.name, each.now()) for each in settings_of_torch(torch)],
+            # Not by distcore_torch.guests: PluginSuite runs where there is torch alone.
+            "torch's settings": (
+                torch.get_default_dtype(),
+                torch.get_num_threads(),
+                torch.is_grad_enabled(),
+                torch.are_deterministic_algorithms_enabled(),
+                torch.get_default_device(),
+                torch.is_autocast_enabled("cpu"),
+                backends.mkldnn.enabled,
+                backends.mkldnn.matmul.fp32_precision,
+            ),
         }
 
     # Whoever sets the seed that was set before leaves them changed only if somebody drew since.

@@ -49,7 +49,7 @@ def put_back(who: str) -> Iterator[None]:
             log.warning("%s changed %s, which could not be undone", who, ", ".join(left))
 
 
-class Setting(NamedTuple):
+class _Setting(NamedTuple):
     """first: what it is before anybody sets it."""
 
     name: str
@@ -58,39 +58,38 @@ class Setting(NamedTuple):
     put: Callable[[Any], object]
 
 
-def _settings() -> Iterator[Setting]:
+def _settings() -> Iterator[_Setting]:
     """Of torch once it is imported."""
-    yield Setting("the working directory", _folder, None, os.chdir)
+    yield _Setting("the working directory", _folder, None, os.chdir)
     for name, number in (("stdout", 1), ("stderr", 2)):
         put = partial(_open_again, name, number, getattr(sys, name))
-        yield Setting(f"sys.{name} (it was closed)", partial(_is_closed, name), False, put)
-    yield Setting("the recursion limit", sys.getrecursionlimit, None, sys.setrecursionlimit)
+        yield _Setting(f"sys.{name} (it was closed)", partial(_is_closed, name), False, put)
+    yield _Setting("the recursion limit", sys.getrecursionlimit, None, sys.setrecursionlimit)
     if threading.current_thread() is threading.main_thread():
-        yield Setting("the handlers of signals", _handlers, None, _handle)
+        yield _Setting("the handlers of signals", _handlers, None, _handle)
     torch: Any = sys.modules.get("torch")
     if torch is not None and not getattr(torch.__spec__, "_initializing", False):
-        yield from settings_of_torch(torch)  # else another thread is importing it
+        yield from _of_torch(torch)  # else another thread is importing it
 
 
-def settings_of_torch(torch: Any) -> Iterator[Setting]:
-    """Those by which others would compute something else, or on other threads or devices."""
+def _of_torch(torch: Any) -> Iterator[_Setting]:
     same, is_same = torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled
     threads = torch.get_num_threads
-    yield Setting("torch's gradients", torch.is_grad_enabled, True, torch.set_grad_enabled)
-    yield Setting(
+    yield _Setting("torch's gradients", torch.is_grad_enabled, True, torch.set_grad_enabled)
+    yield _Setting(
         "torch's default type", torch.get_default_dtype, torch.float32, torch.set_default_dtype
     )
-    yield Setting(
+    yield _Setting(
         "torch's default device",
         torch.get_default_device,
         torch.device("cpu"),
         partial(_compute_on, torch),
     )
-    yield Setting("torch's threads", threads, threads(), torch.set_num_threads)
+    yield _Setting("torch's threads", threads, threads(), torch.set_num_threads)
     off = [(False, torch.bfloat16), (False, torch.float16), 0]
-    yield Setting("torch's autocast", partial(_casts, torch), off, partial(_cast, torch))
-    yield Setting(
+    yield _Setting("torch's autocast", partial(_casts, torch), off, partial(_cast, torch))
+    yield _Setting(
         "torch's determinism",
         lambda: (is_same(), only_warns()),
         (False, False),
@@ -101,7 +100,7 @@ def settings_of_torch(torch: Any) -> Iterator[Setting]:
     yield _attribute("torch.backends.cudnn", backends.cudnn, "benchmark", False)
     # First by the older of torch's two interfaces, which fails if it does not fit the newer one.
     put = torch.set_float32_matmul_precision
-    yield Setting("torch's precision of products", partial(_precision, torch), "highest", put)
+    yield _Setting("torch's precision of products", partial(_precision, torch), "highest", put)
     mkldnn, cudnn = backends.mkldnn, backends.cudnn
     for name, what in (
         ("", backends),
@@ -117,9 +116,9 @@ def settings_of_torch(torch: Any) -> Iterator[Setting]:
         yield _attribute(f"torch.backends.cudnn{name}", what, "fp32_precision", "tf32")
 
 
-def _attribute(name: str, what: Any, attribute: str, first: Any) -> Setting:
+def _attribute(name: str, what: Any, attribute: str, first: Any) -> _Setting:
     now, put = partial(getattr, what, attribute), partial(setattr, what, attribute)
-    return Setting(f"{name}.{attribute}", now, first, put)
+    return _Setting(f"{name}.{attribute}", now, first, put)
 
 
 def _folder() -> str | None:
