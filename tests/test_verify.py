@@ -324,6 +324,30 @@ def test_a_run_that_was_ended_before_it_had_a_model_is_replayed(run):
     assert verify(folder).equal
 
 
+def test_a_run_that_was_killed_while_gone_on_with_is_told_from_a_damaged_one(run, monkeypatch):
+    """Lines were added to its ledger: the receipt's digest is that of what lies before them."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    folder = run.copy()
+    with monkeypatch.context() as patch:
+        patch.setattr("distcore.workflow.run.results.remove_what_told_of", killed)
+        with pytest.raises(KeyboardInterrupt):
+            distcore.train(
+                TEXT.replace("epochs: 3", "epochs: 5"),
+                run.data,
+                model_resume_path=folder,
+                view="none",
+            )
+    first, *changed = verify(folder).flaws
+    assert first == (
+        f"{folder} was gone on with after it had ended and has not ended again, so its files do "
+        f"not belong together. Go on with it: --model_resume_path {folder}."
+    )
+    assert any("ledger.jsonl was changed" in each for each in changed)
+
+
 def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     first = min(int(each.name[-8:]) for each in (run.first / "checkpoints").iterdir())
     assert main(["verify", str(run.first), "--steps", f"{first}:{first + 3}", "--json"]) == 0
@@ -343,7 +367,7 @@ def test_a_run_in_a_bucket_is_verified(run, monkeypatch):
     assert distcore.diff(place, run.first).equal
     store.write("digests.json", b"{}")
     (flaw,) = verify(place).flaws
-    assert "digests.json was changed after it was written" in flaw
+    assert flaw.startswith(f"{place}/digests.json was changed after it was written")
 
 
 @pytest.mark.parametrize("where", ["folder", "trial", "bucket"])
@@ -381,7 +405,7 @@ def test_data_that_have_moved_are_named(run):
     ("words", "said"),
     [
         (["--steps", "9"], "'9' is no range of steps"),
-        (["--steps", "2:9"], "There is no checkpoint of step 2 in"),
+        (["--steps", "2:9"], "The run has no checkpoint of step 2; it has those of steps"),
     ],
 )
 def test_what_cannot_be_replayed_is_said(run, capsys, words, said):

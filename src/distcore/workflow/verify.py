@@ -14,9 +14,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from distcore.workflow import training_log
 from distcore.workflow.arguments import told
 from distcore.workflow.difference import Cause, causes_of, first_difference, in_lines, read_run
 from distcore.workflow.receipt import RECEIPT
@@ -127,7 +129,8 @@ def verify(
     """
     _refuse_under_way(run, credentials)
     with _here(run, credentials) as folder:
-        flaws = tuple(flaws_of(folder))
+        # Of a run in a bucket this is a copy, which nobody knows by its name.
+        flaws = tuple(each.replace(str(folder), str(run)) for each in flaws_of(folder, run))
         if flaws:
             _refuse_under_way(run, credentials)
             return Verified(flaws)
@@ -192,7 +195,7 @@ def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
 # ------------------------------------------------------------------ the files
 
 
-def flaws_of(folder: Path) -> Iterator[str]:
+def flaws_of(folder: Path, run: str | Path) -> Iterator[str]:
     """Every file of a results folder that is not as it was written, in a sentence. Changes
     nothing."""
     try:
@@ -200,11 +203,16 @@ def flaws_of(folder: Path) -> Iterator[str]:
         files: Mapping[str, JSON] = receipt.get("files", {})
     except FileNotFoundError:
         raise UserError(
-            f"{folder} holds no {RECEIPT}. Give the folder of a run that is whole."
+            f"{run} holds no {RECEIPT}. Give the folder of a run that is whole."
         ) from None
     except ValueError as error:
         yield f"{folder / RECEIPT} was changed after it was written ({error})."
         return
+    if any(_is_longer(folder / name, files.get(name, {})) for name in (LEDGER, training_log.NAME)):
+        yield (
+            f"{folder} was gone on with after it had ended and has not ended again, so its files "
+            f"do not belong together. Go on with it: --model_resume_path {folder}."
+        )
     for name, written in files.items():
         try:
             if not (folder / name).resolve().is_relative_to(folder.resolve()):
@@ -234,6 +242,16 @@ def flaws_of(folder: Path) -> Iterator[str]:
             yield f"{folder / DESCRIPTION} and {RECEIPT} have different configs."
     yield from _flaws_of_ledger(folder / LEDGER)
     yield from _flaws_of_folders(folder, f"{MODEL}/model.json" in files)
+
+
+def _is_longer(path: Path, written: JSON) -> bool:
+    """Whether the file goes on after what was written, a digest: lines were added to it."""
+    with suppress(OSError, KeyError, TypeError):  # what is odd there is told below
+        bytes_then = written["bytes"]
+        if path.is_file() and path.stat().st_size > bytes_then:
+            with path.open("rb") as file:
+                return sha256(file.read(bytes_then)).hexdigest() == written["sha256"]
+    return False
 
 
 def _flaws_of_ledger(path: Path) -> Iterator[str]:
@@ -329,8 +347,7 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
     if step not in there:
         known = f"those of steps {', '.join(map(str, sorted(there)))}" if there else "none"
         raise UserError(
-            f"There is no checkpoint of step {step} in {folder}; there are {known}. Give --steps "
-            "FROM:TO."
+            f"The run has no checkpoint of step {step}; it has {known}. Give --steps FROM:TO."
         )
     begun = scratch / "results" / "begun"
     shutil.copytree(there[step], begun / CHECKPOINTS / there[step].name)
