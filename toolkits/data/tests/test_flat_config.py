@@ -24,6 +24,16 @@ def test_a_config_is_told_by_names_and_placed_by_numbers():
     assert [*flattened({})] == []
 
 
+def test_members_of_one_name_are_told_by_numbers():
+    steps = [{"name": "scale", "by": 2}, {"name": "scale", "by": 3}]
+    assert [*flattened({"steps": steps})] == [
+        ("steps[0].name", "steps[0].name", "scale"),
+        ("steps[0].by", "steps[0].by", 2),
+        ("steps[1].name", "steps[1].name", "scale"),
+        ("steps[1].by", "steps[1].by", 3),
+    ]
+
+
 def test_names_in_another_order_are_told_from_the_first_on_that_differs():
     one, other = [*"abcdef"], [*"abcdfe"]
     assert apart(f"x{ORDER}", (one, other)) == [["…", "e", "f"], ["…", "f", "e"]]

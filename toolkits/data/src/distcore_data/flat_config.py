@@ -19,8 +19,8 @@ FEW = 3
 def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str, str, Any]]:
     """(path, place, value) of everything in a config that is no mapping and no list of mappings.
 
-    A path has the names of a list's members, `input_features.age.type`, or their numbers if they
-    have none; a place, as the receipt has lines by it, always their numbers. The names themselves
+    A path has the names of a list's members, `input_features.age.type`, or their numbers if not
+    each has one of its own; a place, as the receipt has lines by it, always their numbers. The names themselves
     are told once for each list, as `input_features (their order)`, which has no place.
     """
     if isinstance(value, Mapping) and (value or not path):
@@ -28,7 +28,7 @@ def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str
             dot = "." if path else ""
             yield from flattened(each, f"{path}{dot}{name}", f"{place}{dot}{name}")
     elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-        named = all("name" in each for each in value)
+        named = len({str(each["name"]) for each in value if "name" in each}) == len(value)
         if named:
             yield f"{path}{ORDER}", "", [each["name"] for each in value]
         for number, each in enumerate(value):
