@@ -384,6 +384,24 @@ def test_numbers_and_texts_are_coded_too():
     assert coded(pa.chunked_array([], pa.utf8()))[0].tolist() == []
 
 
+def test_the_two_zeros_are_one_class():
+    """Each had its rows counted by itself, and one count stood for both: all of the class
+    trained."""
+    zeros = pa.chunked_array([[0.0] * 999 + [-0.0], [-0.0], [0.0] * 999])
+    assert len(set(coded(zeros)[0])) == 1
+    splitter = make_splitter({"type": "stratify", "column": "c"}, 1)
+    shards = [
+        Rows(np.arange(first, first + 1000), {"c": zeros.slice(first, 1000)}) for first in (0, 1000)
+    ]
+    surveys = [splitter.survey(shard) for shard in shards]
+    splits = [
+        splitter.assign(shard, carry)
+        for shard, carry in zip(shards, splitter.carries(surveys), strict=True)
+    ]
+    counts = np.bincount(np.concatenate(splits), minlength=3)
+    assert np.abs(counts - [1400, 200, 400]).max() <= 2
+
+
 def test_given_sets_are_told_apart_by_their_blocks():
     splitter = GivenSplitter(lambda: [0, 0, 2])
     splitter.place([3, 0, 2])

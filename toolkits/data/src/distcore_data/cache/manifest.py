@@ -14,7 +14,7 @@ from distcore_core.contracts import JSON, SPLITS, Column, PluginRef, Split
 from distcore_core.errors import CacheError
 from distcore_data.seals import sealed, unsealed
 
-CACHE_VERSION = 2
+CACHE_VERSION = 3
 """Raised whenever the same data and config would be encoded or laid out differently; part of
 every cache's key."""
 

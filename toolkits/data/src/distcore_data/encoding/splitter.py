@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distcore_core.errors import UserError
-from distcore_data.arrow import to_numpy
+from distcore_data.arrow import scalar, to_numpy
 from distcore_data.encoding.missing import valid
 from distcore_data.encoding.texts import without_unused
 
@@ -107,7 +108,9 @@ def checked_probabilities(probabilities: Sequence[float]) -> tuple[float, float,
 
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
     """Codes [n] into the list of distinct values (None if values are missing). Numbers and texts
-    are taken too."""
+    are taken too; -0.0 and 0.0, which compare equal, are one value."""
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, scalar(0.0))
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     elif column.type.index_type == pa.int32():  # some rows of a block have all of its dictionary
