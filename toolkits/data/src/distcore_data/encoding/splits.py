@@ -226,6 +226,8 @@ def _as_read(value: Any) -> Any:
         return int(value) if isinstance(value, float) and value.is_integer() else value
     if value in ("True", "False"):
         return value == "True"
+    if not value.isascii() or "_" in value:  # Python reads 1_0 and １０ as numbers, pandas does not
+        return value
     if value[:1].isalpha() and value[0] not in "nNiI":  # which no number but nan and inf does
         return value
     for kind in (int, float):
