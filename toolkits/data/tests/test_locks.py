@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 
-from distcore_data.cache.use import FolderUse, locked_manifest
-from distcore_data.locks import folder_if_free, is_held, locked, locked_if_free
+from distcore_data.cache.use import FolderUse
+from distcore_data.locks import (
+    file_if_free,
+    folder_if_free,
+    is_held,
+    lock_file,
+    locked,
+    locked_if_free,
+)
 
 
 @contextmanager
 def used(folder: Path) -> Iterator[None]:
-    handle = locked_manifest(folder, fcntl.LOCK_SH)
+    handle = lock_file(folder / "manifest.json", fcntl.LOCK_SH)
     assert handle is not None
     use = FolderUse(handle)
     try:
@@ -33,6 +40,7 @@ LOCKS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "file, if it is free": lambda folder: locked_if_free(folder / "a.lock"),
     "folder": lambda folder: folder_if_free(folder),
     "cache": used,
+    "cache, if it is free": lambda folder: file_if_free(folder / "manifest.json"),
 }
 
 
@@ -67,7 +75,8 @@ def test_a_forked_process_does_not_hold_a_lock_that_was_given_up(folder: Path, n
     forked meanwhile."""
     with LOCKS[name](folder):
         process = forked(lambda: None)
-        place = {"folder": folder, "cache": folder / "manifest.json"}.get(name, folder / "a.lock")
+        kind = name.partition(",")[0]
+        place = {"folder": folder, "cache": folder / "manifest.json"}.get(kind, folder / "a.lock")
         waiting = os.open(place, os.O_RDONLY)  # of somebody who came meanwhile
     try:
         fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,13 +87,13 @@ def test_a_forked_process_does_not_hold_a_lock_that_was_given_up(folder: Path, n
 
 def test_a_forked_process_gives_up_no_lock_of_its_parent(folder: Path) -> None:
     """It may close what it has of its parent's, such as the use of a cache."""
-    handle = locked_manifest(folder, fcntl.LOCK_SH)
+    handle = lock_file(folder / "manifest.json", fcntl.LOCK_SH)
     assert handle is not None
     use = FolderUse(handle)
     ended(forked(use.close))
     try:
         with pytest.raises(BlockingIOError):
-            locked_manifest(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(folder / "manifest.json", fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         use.close()
 

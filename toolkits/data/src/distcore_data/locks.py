@@ -13,6 +13,9 @@ from pathlib import Path
 BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 """What the system says of a lock that somebody holds."""
 
+LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What it says if the file system has no locks."""
+
 LOOKS = 100
 """So many times a lock that is shared is asked for again; who keeps it so is a holder."""
 
@@ -63,6 +66,51 @@ def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iter
         yield free
     finally:
         let_go(handle, owner)
+
+
+@contextmanager
+def file_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
+    """Hold a lock on a file itself if nobody else does (yields True); else yield False.
+
+    True, too, if there is no such file, and if it cannot be known who else is there: the file
+    system has no locks, or over NFS this user may not write the file. Raises OSError."""
+    handle: int | None = None
+    owner, free = os.getpid(), True
+    try:
+        handle = lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        free = error.errno not in BUSY
+        if free and error.errno not in LOCKLESS | {errno.EBADF}:
+            raise
+    try:
+        yield free
+    finally:
+        if handle is not None:
+            let_go(handle, owner)
+
+
+def lock_file(path: str | os.PathLike[str], how: int) -> int | None:
+    """A handle of the file that has the name, locked; None if there is none.
+
+    how: LOCK_SH or LOCK_EX, with LOCK_NB if it should not wait; then BlockingIOError if others
+        hold it."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    while True:
+        try:
+            try:
+                handle = os.open(path, os.O_RDWR | flags)  # or NFS gives no exclusive lock
+            except OSError:  # not ours to write
+                handle = os.open(path, os.O_RDONLY | flags)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(handle, how)
+            if _is_named(path, handle):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # it was removed, or replaced, while we waited
 
 
 def let_go(handle: int, owner: int) -> None:
@@ -150,7 +198,7 @@ def _flock(handle: int, how: int) -> bool:
     return True
 
 
-def _is_named(path: Path, handle: int) -> bool:
+def _is_named(path: str | os.PathLike[str], handle: int) -> bool:
     try:
         named = os.stat(path)
     except FileNotFoundError:

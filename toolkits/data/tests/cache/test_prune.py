@@ -1,6 +1,7 @@
 """Looking after caches: what is listed, who uses it, and that only what is ours and unused is
 ever removed."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -24,7 +25,7 @@ from distcore_data.cache.listing import Entry, bucket_entries, list_caches
 from distcore_data.cache.prune import Rules, chosen, prune
 from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
-from distcore_data.locks import locked
+from distcore_data.locks import lock_file, locked
 from distcore_data.stores import Stat, open_store
 from distcore_data.stores.bucket import Bucket
 from distcore_testing.buckets import BUCKET, Fault
@@ -179,9 +180,54 @@ def test_a_lock_of_a_manifest_is_of_the_one_that_lies_there(tmp_path, monkeypatc
         real(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", replaced)
-    handle = uses.locked_manifest(tmp_path, fcntl.LOCK_SH)
+    handle = lock_file(path, fcntl.LOCK_SH)
     assert os.read(handle, 9) == b"new"
     os.close(handle)
+
+
+def test_over_nfs_a_use_is_seen_and_what_is_unused_goes(tmp_path, monkeypatch):
+    """Its exclusive locks are for files that are open for writing."""
+    real, cache = fcntl.flock, ensure_cache(tmp_path, KEYS[0], build.format, build)
+
+    def flock(handle, how):
+        if how & fcntl.LOCK_EX and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    use = begin_use(cache)
+    assert [each.in_use for each in list_caches(tmp_path)] == [True]
+    use.close()
+    assert [each.in_use for each in list_caches(tmp_path)] == [False]
+    assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EBADF])
+def test_who_uses_a_cache_is_not_seen_where_its_manifest_has_no_locks(
+    tmp_path, monkeypatch, number
+):
+    real = fcntl.flock
+    ensure_cache(tmp_path, KEYS[0], build.format, build)
+
+    def flock(handle, how):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith("manifest.json"):
+            raise OSError(number, os.strerror(number))
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert [(each.state, each.in_use) for each in list_caches(tmp_path)] == [("whole", False)]
+    assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
+
+
+def test_caches_are_listed_where_no_file_has_locks(tmp_path, monkeypatch):
+    (tmp_path / f"{KEYS[0]}.lock").touch()
+
+    def lockless(handle, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", lockless)
+    assert states(tmp_path) == {"a": "left over"}
+    assert decided(prune(tmp_path, ALL)) == {"a": "kept"}
 
 
 def test_a_use_in_a_bucket_counts_until_it_expires_and_for_ever_without_a_clock():

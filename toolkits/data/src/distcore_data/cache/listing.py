@@ -12,6 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def _in_folder(store: LocalStore) -> list[Entry]:
         elif over and OURS.fullmatch(over[1]) and folders[name] != name.endswith(".lock"):
             left.setdefault(over[1], []).append(name)
     for key, paths in left.items():
-        state = "building" if is_held(store.root / f"{key}.lock") else "left over"
+        state = "building" if _is_held(store.root / f"{key}.lock") else "left over"
         size = sum(_size(store.root / each) for each in paths)
         entries.append(
             Entry(key, state, size, built=_newest(store.root, paths), paths=tuple(paths))
@@ -164,6 +165,13 @@ def _files(folder: Path) -> list[str]:
         links = [name for name in folders if Path(root, name).is_symlink()]
         found += [Path(root, name).relative_to(folder).as_posix() for name in [*names, *links]]
     return sorted(found)
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a run builds; not known, and so not said, where the file system has no locks."""
+    with suppress(OSError):
+        return is_held(lock)
+    return False
 
 
 def _size(path: Path) -> int:

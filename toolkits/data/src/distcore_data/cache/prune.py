@@ -7,7 +7,6 @@ again, under its locks, right before it goes.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import uuid
@@ -18,8 +17,8 @@ from distcore_core.io.atomic import remove_directory
 from distcore_data.cache.listing import CACHES, Entry, bucket_entries, folder_entry, listed
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.cache.remote import DEAD_AFTER
-from distcore_data.cache.use import BUSY, locked_manifest, users_there
-from distcore_data.locks import locked_if_free
+from distcore_data.cache.use import users_there
+from distcore_data.locks import file_if_free, locked_if_free
 from distcore_data.stores import Credentials, Store, open_store
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.local import LocalStore
@@ -148,17 +147,10 @@ def _removed_here(store: LocalStore, entry: Entry) -> str:
         found = folder_entry(store, entry.key)
         if found.state not in CACHES or found.in_use:
             return _reason(found)
-        try:
-            handle = locked_manifest(store.root / entry.key, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in BUSY:
-                raise
-            return _used_by(())
-        try:
+        with file_if_free(store.root / entry.key / MANIFEST) as unused:
+            if not unused:
+                return _used_by(())
             remove_directory(store.root / entry.key)
-        finally:
-            if handle is not None:
-                os.close(handle)
     return ""
 
 

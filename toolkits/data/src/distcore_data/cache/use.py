@@ -8,7 +8,6 @@ change, by the store's own clock.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from distcore_core.errors import CacheError, StoreError
 from distcore_data.cache.manifest import MANIFEST
-from distcore_data.locks import BUSY, let_go
+from distcore_data.locks import LOCKLESS, file_if_free, let_go, lock_file
 from distcore_data.seals import parse_json
 from distcore_data.stores import Stat, Store
 from distcore_data.stores.lease import Heartbeat
@@ -43,8 +42,6 @@ READING = "reading-"
 USED = "used.json"
 """What a use leaves in a bucket: its last change tells when the cache was used last."""
 
-LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-
 log = logging.getLogger("distcore")
 
 
@@ -61,7 +58,7 @@ def begin_use(cache: Cache) -> Use | None:
     if cache.in_bucket:
         return BucketUse.begin(cache.store(), cache.key)
     try:
-        handle = locked_manifest(cache.folder, fcntl.LOCK_SH)
+        handle = lock_file(cache.folder / MANIFEST, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno not in LOCKLESS:
             raise CacheError(
@@ -100,51 +97,22 @@ class FolderUse(Use):
         self.close()
 
 
-def locked_manifest(folder: Path, how: int) -> int | None:
-    """A handle of the manifest that lies in the folder, locked; None if there is none.
-
-    how: LOCK_SH or LOCK_EX, with LOCK_NB if it should not wait; then BlockingIOError if others
-        hold it."""
-    path = folder / MANIFEST
-    while True:
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(handle, how)
-            if os.path.samestat(os.stat(path), os.fstat(handle)):
-                return handle
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # it was removed, or replaced, while we waited
-
-
 def users_here(folder: Path) -> tuple[bool, list[int]]:
-    """Whether a run uses the cache in a folder, and the processes that are seen to: others may be
-    out of sight, in another container or on another machine."""
-    try:
-        handle = locked_manifest(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in BUSY:
-            raise
-        return True, _holders(os.stat(folder / MANIFEST))
-    if handle is not None:
-        os.close(handle)
-    return False, []
+    """Whether a run is seen to use the cache in a folder, and the processes that are seen to:
+    others may be out of sight, in another container or on another machine."""
+    with file_if_free(folder / MANIFEST) as free:
+        return not free, [] if free else _holders(folder / MANIFEST)
 
 
-def _holders(status: os.stat_result) -> list[int]:
+def _holders(path: Path) -> list[int]:
     """Processes that Linux says hold a flock of the file, from lines such as
     `1: FLOCK  ADVISORY  READ  4711 fe:00:393270 0 EOF`."""
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
+        status = path.stat()
         lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
+    except OSError:  # the file may be gone meanwhile
         return []
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     fields = [line.split() for line in lines]
     return sorted(
         {
