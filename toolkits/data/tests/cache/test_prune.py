@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from faulty_builds import Build, ended, forked, listing, shard, until
 
 from distcore_core.errors import StoreError, UserError
+from distcore_core.io.atomic import remove_directory
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
@@ -457,6 +458,32 @@ def test_left_overs_go_and_what_is_being_built_stays(tmp_path):
         assert sorted(os.listdir(tmp_path)) == [f"{live}.building-{TAIL}", f"{live}.lock"]
     assert decided(prune(tmp_path, Rules())) == {"e": "removed"}
     assert os.listdir(tmp_path) == []
+
+
+def test_what_goes_while_it_is_listed_is_passed_over(tmp_path, monkeypatch):
+    """A run that builds renames and removes files all the time, and another may prune."""
+    gone = ensure_cache(tmp_path, KEYS[0], build.format, build).folder
+    ensure_cache(tmp_path, KEYS[1], build.format, build)
+    building, real = tmp_path / f"{'e' * 40}.building-{TAIL}", os.walk
+    building.mkdir()
+    for name in ("kept", "renamed"):
+        (building / name).write_bytes(b"12345")
+
+    def walk(folder):
+        for found in real(folder):
+            if Path(folder) == building:
+                (building / "renamed").unlink(missing_ok=True)
+            elif Path(folder) == gone:
+                remove_directory(gone)
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk)
+    found = list_caches(tmp_path)
+    assert sorted((each.key[0], each.state) for each in found) == [
+        ("b", "whole"),
+        ("e", "left over"),
+    ]
+    assert next(each.bytes for each in found if each.key[0] == "e") == 5
 
 
 def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):

@@ -98,7 +98,9 @@ def _in_folder(store: LocalStore) -> list[Entry]:
     for name in sorted(folders):
         over = LEFT_OVER.fullmatch(name)
         if OURS.fullmatch(name) and folders[name]:
-            entries.append(folder_entry(store, name))
+            entry = folder_entry(store, name)
+            if (store.root / name).exists():  # else it went meanwhile
+                entries.append(entry)
         elif over and OURS.fullmatch(over[1]) and folders[name] != name.endswith(".lock"):
             left.setdefault(over[1], []).append(name)
     for key, paths in left.items():
@@ -175,10 +177,13 @@ def _is_held(lock: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    if not path.is_dir():
-        return 0
-    sizes = (Path(root, name).lstat() for root, _, names in os.walk(path) for name in names)
-    return sum(each.st_size for each in sizes if stat.S_ISREG(each.st_mode))
+    total = 0
+    for root, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):  # its builder has renamed or removed it
+                status = Path(root, name).lstat()
+                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
 
 
 def _time(path: Path) -> float:
