@@ -92,6 +92,13 @@ def test_outside_json_is_refused_in_words(name):
         parse_json(content)
 
 
+@pytest.mark.usefixtures("in_a_minute")
+def test_a_key_twice_among_many_is_found_at_once():
+    text = "{" + ",".join(f'"{key}": 0' for key in range(200_000)) + ', "199999": 1}'
+    with pytest.raises(ValueError, match="'199999' twice"):
+        parse_json(text)
+
+
 def test_what_is_within_the_bounds_is_read():
     text = json.dumps({"a": ["[" * (MOST_CONTAINERS + 1), 2**64, 1e308]})
     assert parse_json(text) == json.loads(text)

@@ -15,6 +15,8 @@ import math
 import os
 import re
 import stat
+from collections import Counter
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,17 @@ def parse_json(
     if isinstance(value, dict | list):
         _check_depth(value)
     return value
+
+
+def mapping_of(pairs: list[tuple[str, Any]], twice: Callable[[str], Exception]) -> JSON:
+    """The pairs of a mapping, as `object_pairs_hook` is given them, as a dictionary.
+
+    twice: the error to raise for a key that is there more than once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise twice(next(key for key, count in counts.items() if count > 1))
+    return found
 
 
 def sealed(
@@ -221,11 +234,9 @@ def damaged(where: object, error: Exception, advice: str) -> str:
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> JSON:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise ValueError(f"it has the key {twice[:80]!r} twice in one mapping")
-    return found
+    return mapping_of(
+        pairs, lambda key: ValueError(f"it has the key {key[:80]!r} twice in one mapping")
+    )
 
 
 def _constant(name: str) -> float:

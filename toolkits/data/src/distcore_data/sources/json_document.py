@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from distcore_core.errors import DataError
+from distcore_data.seals import mapping_of
 from distcore_data.sources.encoding import UTF8_MARK, refuse_other_than_json
 from distcore_data.sources.jsonlines import MANY_DIGITS, refuse_deep
 from distcore_data.sources.tables import require_columns
@@ -42,12 +42,19 @@ def document_columns(
     """The values of a JSON document by column: of a list of records, or of columns as lists or as
     {row: value}. wanted: the columns; None: all."""
     refuse_other_than_json(path, shown, lines=False)
+
+    def twice(name: str) -> DataError:
+        return DataError(
+            f"{shown}: {name!r} occurs more than once in an object. Give every column a name of "
+            "its own."
+        )
+
     try:
         text = path.read_bytes()
         refuse_deep(text, shown)
         value: Any = json.loads(
             text,
-            object_pairs_hook=lambda pairs: _object(pairs, shown),
+            object_pairs_hook=lambda pairs: mapping_of(pairs, twice),
             parse_float=(lambda x: _finite(x, shown)) if MANY_DIGITS.search(text) else None,
         )
     except ValueError as error:
@@ -76,20 +83,6 @@ def _finite(number: str, shown: str) -> float:
             "write it as a string."
         )
     return float(number)
-
-
-def _object(pairs: Sequence[tuple[str, Any]], shown: str) -> dict[str, Any]:
-    """An object of a JSON document. Raises DataError for one that names something twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(
-            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
-        )
-        raise DataError(
-            f"{shown}: {twice!r} occurs more than once in an object. Give every column a name of "
-            "its own."
-        )
-    return found
 
 
 def _columns(value: Mapping[str, Any], shown: str) -> dict[str, Any]:
