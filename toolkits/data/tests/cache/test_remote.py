@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -292,6 +293,39 @@ def test_a_put_of_the_manifest_that_was_never_answered_is_looked_at(s3, ensure):
     proxy.expect(Fault("lost", "PUT", "manifest.json", times=99))
     assert_whole(ensure())
     assert_nothing_but(client)
+
+
+@pytest.mark.parametrize("when", ["put", "old files"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StoreError])
+def test_a_build_that_ends_after_its_commit_leaves_what_it_committed(monkeypatch, when, error):
+    """Its files were deleted, and the manifest that named them stayed."""
+    place = f"memory://{uuid.uuid4().hex}/caches"
+    ensure_cache(place, KEY, FORMAT, lambda builder: build(builder, rows=FEW))
+    store = open_store(place)
+    (old,) = {name.split("/")[1] for name in store.list() if name.endswith(".parquet")}
+    store.write(f"{KEY}/{old}/train/00000.parquet", b"cut")
+    create, listed, committed = bucket.Bucket.create, bucket.Bucket.list, []
+
+    def created(self, name, content):
+        done = create(self, name, content)
+        if name == f"{KEY}/manifest.json":
+            committed.append(name)
+            if when == "put":
+                raise error("now")
+        return done
+
+    def list_(self, prefix=""):
+        if committed and prefix == f"{KEY}/{old}/":
+            raise error("now")
+        return listed(self, prefix)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket.Bucket, "create", created)
+        patch.setattr(bucket.Bucket, "list", list_)
+        with suppress(error):
+            ensure_cache(place, KEY, FORMAT, lambda builder: build(builder, rows=FEW))
+    assert committed
+    assert_whole(ensure_cache(place, KEY, FORMAT, refuse), rows=FEW)
 
 
 @pytest.mark.parametrize("part", ["train/00001", "manifest.json", "building.json"])

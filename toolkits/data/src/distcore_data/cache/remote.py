@@ -169,10 +169,14 @@ def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool
 
 
 def _give_up(store: Store, builder: BucketBuilder) -> None:
-    """Delete what this builder and its copies put; what cannot be deleted is swept by a later
+    """Delete what this builder and its copies put, unless the manifest names it: an error or an
+    interrupt may come when that is put already. What cannot be deleted is swept by a later
     build."""
     folder = f"{builder.key}/{builder.version}/"
-    with suppress(StoreError):
+    with suppress(StoreError, OSError):
+        manifest = read_if_there(store, f"{builder.key}/{MANIFEST}") or b""
+        if f'"{builder.version}"'.encode() in manifest:
+            return
         store.delete(store.list(folder))
         if isinstance(store, Bucket):
             store.abort_uploads(folder.rstrip("/"))
