@@ -38,6 +38,8 @@ from distcore_data.cache import (
     verify,
 )
 from distcore_data.cache import fetching as cache_fetching
+from distcore_data.cache.manifest import RECIPE_LENGTH
+from distcore_data.cache.versions import tell_other_versions
 from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import Stat, bucket, open_store
 from distcore_data.stores import lease as cache_lease
@@ -183,6 +185,27 @@ def test_in_memory():
         pickle.dumps(cache)
     remove(cache)
     assert open_store(place).list() == {}
+
+
+@pytest.mark.parametrize("kind", ["bucket", "folder"])
+def test_a_cache_that_other_versions_built_is_told(tmp_path, kind, caplog):
+    place = tmp_path if kind == "folder" else f"memory://{uuid.uuid4().hex}/caches"
+
+    def made(builder):
+        finish = builder.finish
+        by = {"feature loud": {"distribution": "distcore-loud", "version": "0.1", "data": "0.1"}}
+        builder.finish = partial(finish, made_by=by)
+        small(builder)
+
+    recipe = KEY[:RECIPE_LENGTH]
+    for rest in ("e" * 12, "f" * 12):
+        cache = ensure_cache(place, recipe + rest, FORMAT, made)
+    ensure_cache(place, "ee11" * 10, FORMAT, made)
+    tell_other_versions(cache, {"feature loud": "distcore-loud 0.1"})
+    assert "other versions" not in caplog.text
+    tell_other_versions(cache, {"feature loud": "distcore-loud 0.2"})
+    said = "was built with other versions: feature loud with distcore-loud 0.1, now distcore-loud"
+    assert f"{recipe}eeeeeeeeeeee {said} 0.2." in caplog.text
 
 
 def test_removed_is_gone_manifest_first(s3, ensure):

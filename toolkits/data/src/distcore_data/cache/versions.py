@@ -47,7 +47,6 @@ def _others(store: Store, key: str) -> list[str]:
     if isinstance(store, LocalStore):
         found = [path.name for path in store.root.glob(f"{recipe}*") if (path / MANIFEST).is_file()]
     else:
-        found = [
-            name.partition("/")[0] for name in store.list(recipe) if name.endswith(f"/{MANIFEST}")
-        ]
+        names = (name.split("/") for name in store.list())
+        found = [at[0] for at in names if at[0].startswith(recipe) and at[1:] == [MANIFEST]]
     return sorted(name for name in found if name != key and len(name) == KEY_LENGTH)

@@ -88,10 +88,10 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str = "") -> dict[str, Stat]:
-        """Every object below a prefix.
+        """Every object below a folder.
 
         Args:
-            prefix: What names begin with: a folder with its slash, or "" for all.
+            prefix: The folder with its slash, or "" for all; never a part of a name.
 
         Returns:
             {name: what is known of it without reading it}.
