@@ -28,7 +28,7 @@ from distcore_data.cache.builder import CacheBuilder
 from distcore_data.locks import locked_if_free
 from distcore_data.seals import sealed, unsealed
 
-KEY = "0123abcd"
+KEY = "0123abcd" * 5
 FORMAT = PluginRef(kind="caches", name="parquet", options={})
 COLUMNS = [
     Column(name="x", dtype="float32"),
@@ -163,7 +163,7 @@ def test_the_key_changes_with_anything_the_bytes_depend_on(name, value):
 
 
 def test_a_key_that_is_no_name_is_refused(tmp_path):
-    for key in ("../x", "", "a/b", ".", "a\n"):
+    for key in ("../x", "", "a/b", ".", "a\n", "a" * 39, "A" * 40, "_" * 40, "a" * 40 + "\n"):
         with pytest.raises(ValueError, match="no cache key"):
             ensure_cache(tmp_path, key, FORMAT, refuse)
 
@@ -445,7 +445,7 @@ def build(builder):
     builder.write_split_map(0, np.zeros(497, np.int8))
     builder.finish(reader.columns.values(), {}, {"digest": "", "rows": 497})
 
-ensure_cache(sys.argv[3], "k", PluginRef(kind="caches", name="parquet"), build)
+ensure_cache(sys.argv[3], "a" * 40, PluginRef(kind="caches", name="parquet"), build)
 assert not {"torch", "pandas"} & set(sys.modules), sorted(sys.modules)
 """
 

@@ -428,7 +428,8 @@ def test_leftovers_of_other_keys_go_when_their_owner_is_dead(tmp_path):
         "my.building-1",
     ):
         (tmp_path / name).mkdir()
-    for name in (f"{dead}.lock", "poetry.lock", f"{dead}.csv"):
+    theirs = {"poetry.lock", f"{dead}.csv", "my-experiment-results-2024-final-version.lock"}
+    for name in (f"{dead}.lock", *theirs):
         (tmp_path / name).write_bytes(b"")
     with locked(tmp_path / f"{live}.lock"):
         build.ensure(tmp_path)
@@ -437,8 +438,7 @@ def test_leftovers_of_other_keys_go_when_their_owner_is_dead(tmp_path):
             f"{live}.building-{tail}",
             f"{live}.lock",
             "my.building-1",
-            "poetry.lock",
-            f"{dead}.csv",
+            *theirs,
         }
         assert set(os.listdir(tmp_path)) == expected
 

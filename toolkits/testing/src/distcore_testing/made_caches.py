@@ -148,7 +148,7 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
         builder.write_split_map(0, np.zeros(rows, np.int8))
         builder.finish([Column(name="x", dtype="float32")], {}, {"digest": "", "rows": rows})
 
-    return _ensured(folder, "hostile", format, build)
+    return _ensured(folder, "bad0" * 10, format, build)
 
 
 def caches_module() -> Any:
@@ -189,7 +189,7 @@ def cache_of(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
             {"digest": "", "rows": shard.num_rows},
         )
 
-    return _ensured(folder, "conformance", format, build)
+    return _ensured(folder, "c0de" * 10, format, build)
 
 
 def flipped(content: bytes, bit: int) -> bytes:

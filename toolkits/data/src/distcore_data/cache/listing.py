@@ -19,7 +19,7 @@ from pathlib import Path
 from distcore_core.errors import CacheError, StoreError, UserError
 from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER, closed_part
-from distcore_data.cache.manifest import FILE_NAME, MANIFEST, Manifest
+from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, Manifest
 from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER
 from distcore_data.cache.use import USED, users_here, users_there
@@ -27,7 +27,6 @@ from distcore_data.locks import is_held
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
 
-OURS = re.compile(r"[0-9a-f]{40}", re.ASCII)
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
 """A file of ours that a killed process did not finish."""
 
@@ -97,11 +96,11 @@ def _in_folder(store: LocalStore) -> list[Entry]:
     left: dict[str, list[str]] = {}
     for name in sorted(folders):
         over = LEFT_OVER.fullmatch(name)
-        if OURS.fullmatch(name) and folders[name]:
+        if KEY.fullmatch(name) and folders[name]:
             entry = folder_entry(store, name)
             if (store.root / name).exists():  # else it went meanwhile
                 entries.append(entry)
-        elif over and OURS.fullmatch(over[1]) and folders[name] != name.endswith(".lock"):
+        elif over and folders[name] != name.endswith(".lock"):
             left.setdefault(over[1], []).append(name)
     for key, paths in left.items():
         state = "building" if _is_held(store.root / f"{key}.lock") else "left over"
@@ -204,7 +203,7 @@ def _in_bucket(store: Store, now: float) -> list[Entry]:
     keys: dict[str, dict[str, Stat]] = {}
     for name, found in store.list().items():
         key = name.partition("/")[0]
-        if OURS.fullmatch(key):
+        if KEY.fullmatch(key):
             keys.setdefault(key, {})[name] = found
     return [
         entry for key, found in keys.items() for entry in bucket_entries(store, key, found, now)

@@ -25,7 +25,7 @@ from distcore_core.errors import CacheError, UserError
 from distcore_core.io.atomic import commit_directory, remove_directory
 from distcore_core.io.temporaries import BUILDING, REMOVING, building_name
 from distcore_data.cache.builder import ADVICE, CacheBuilder
-from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
+from distcore_data.cache.manifest import KEY, REBUILD
 from distcore_data.locks import locked, locked_if_free
 from distcore_data.os_errors import FULL, explained
 
@@ -149,10 +149,7 @@ def _sweep(directory: Path, key: str) -> None:
     free."""
     left: dict[str, list[Path]] = {}
     for path in directory.iterdir():
-        found = LEFT_OVER.fullmatch(path.name)
-        # The folder may hold the user's own files: only names that nobody else would choose are
-        # ours.
-        if found and (found[1] == key or len(found[1]) == KEY_LENGTH):
+        if found := LEFT_OVER.fullmatch(path.name):
             left.setdefault(found[1], []).append(path)
     for owner, paths in left.items():
         try:

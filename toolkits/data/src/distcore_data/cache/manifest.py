@@ -25,8 +25,10 @@ MANIFEST = "manifest.json"
 ROWS = "rows"
 """The folder of the split map, beside those of the splits."""
 
-KEY = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 KEY_LENGTH = 40
+KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}", re.ASCII)
+"""The name of a cache, which nobody else would choose: its folder may lie among a user's files."""
+
 VERSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
 FILE_NAME = re.compile(
     r"(train|validation|test|rows|metadata)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import Encoder
 from distcore_data.cache.files import CacheFiles
-from distcore_data.cache.manifest import KEY_LENGTH, MANIFEST, RECIPE_LENGTH
+from distcore_data.cache.manifest import KEY, MANIFEST, RECIPE_LENGTH
 from distcore_data.stores.local import LocalStore
 
 if TYPE_CHECKING:
@@ -49,4 +49,4 @@ def _others(store: Store, key: str) -> list[str]:
     else:
         names = (name.split("/") for name in store.list())
         found = [at[0] for at in names if at[0].startswith(recipe) and at[1:] == [MANIFEST]]
-    return sorted(name for name in found if name != key and len(name) == KEY_LENGTH)
+    return sorted(name for name in found if name != key and KEY.fullmatch(name))
