@@ -4,6 +4,7 @@ faults do to them."""
 import os
 import pickle
 import re
+import signal
 import stat
 import threading
 import traceback
@@ -272,6 +273,25 @@ def test_the_memory_of_another_process_is_not_taken_for_ours():
             store.read("b")
         except UserError:
             os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.usefixtures("in_a_minute")
+def test_a_forked_process_fetches_large_objects_itself(monkeypatch):
+    """It waited for threads that only its parent has."""
+    monkeypatch.setattr(bucket_module, "PIECE", 10)
+    monkeypatch.setattr(bucket_module, "REQUESTS", 1)
+    store = open_store("memory://forked")
+    store.write("shard", b"x" * 25)
+    assert whole(store.open("shard", 25)) == b"x" * 25
+    monkeypatch.setattr(store, "_only", None)  # as if the store were outside
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            os._exit(7 if whole(store.open("shard", 25)) == b"x" * 25 else 1)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

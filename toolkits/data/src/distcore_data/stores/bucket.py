@@ -52,11 +52,12 @@ T = TypeVar("T")
 
 class _Opened(NamedTuple):
     """files: the filesystem. root: the address's path in it. blocks: how objects are read from
-    it."""
+    it. pool: fetches pieces."""
 
     files: Any
     root: str
     blocks: Blocks
+    pool: ThreadPoolExecutor
 
 
 class Bucket:
@@ -73,16 +74,16 @@ class Bucket:
         # Nobody else could see into a process's memory.
         self._only = os.getpid() if self.kind == "memory" else None
         self._opened: tuple[int, _Opened] | None = None
-        self._pieces: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Bucket({self.url!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {"_opened": None, "_pieces": None}
         return {
-            name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"
+            name: value
+            for name, value in {**self.__dict__, "_opened": None}.items()
+            if name != "_lock"
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,7 +149,7 @@ class Bucket:
             # In one go: a full disk is told before anything is fetched, and writing takes a quarter
             # less time.
             os.posix_fallocate(target.fileno(), 0, size + 1)
-            ends = map(fetch, starts) if len(starts) == 1 else self._pool().map(fetch, starts)
+            ends = map(fetch, starts) if len(starts) == 1 else self._there().pool.map(fetch, starts)
             target.truncate(max(ends))
         except BaseException:
             target.close()
@@ -260,7 +261,12 @@ class Bucket:
                 files, root = open_filesystem(self.address, self.kind, self.credentials)
                 self._opened = (
                     os.getpid(),
-                    _Opened(files, root, blocks_of(files, self.kind, 2 * REQUESTS)),
+                    _Opened(
+                        files,
+                        root,
+                        blocks_of(files, self.kind, 2 * REQUESTS),
+                        ThreadPoolExecutor(REQUESTS, thread_name_prefix="distcore-fetch"),
+                    ),
                 )
             return self._opened[1]
 
@@ -290,9 +296,3 @@ class Bucket:
             "without that two builders could not be told apart. Use one that does (S3 itself, "
             "Google's, Azure's, MinIO), or a folder."
         )
-
-    def _pool(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pieces is None:
-                self._pieces = ThreadPoolExecutor(REQUESTS, thread_name_prefix="distcore-fetch")
-            return self._pieces
