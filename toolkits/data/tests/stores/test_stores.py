@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import threading
+import time
 import traceback
 import uuid
 from datetime import UTC, datetime
@@ -295,6 +296,32 @@ def test_a_forked_process_fetches_large_objects_itself(monkeypatch):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_piece_that_fails_closes_no_file_that_others_are_written_to(monkeypatch):
+    """Its number could be another file's by then."""
+    monkeypatch.setattr(bucket_module, "PIECE", 10)
+    store, second, late = open_store("memory://late"), threading.Event(), []
+    opened = store._there()
+
+    def fetched(path, start, stop):
+        if start == 0:
+            assert second.wait(60)
+            raise FileNotFoundError(path)
+        second.set()
+        time.sleep(0.2)
+        yield b"x" * (stop - start)
+
+    def pwrite(handle, data, start):
+        os.fstat(handle)  # raises for one that is closed
+        late.append(start)
+        return len(data)
+
+    monkeypatch.setattr(store, "_opened", (os.getpid(), opened._replace(blocks=fetched)))
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(FileNotFoundError):
+        store.open("shard", 15)
+    assert late == [10]
 
 
 # ------------------------------------------------------------------ S3 with faults

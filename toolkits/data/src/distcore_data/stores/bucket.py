@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
@@ -145,13 +145,19 @@ class Bucket:
                     end = start
             return end
 
+        pieces: list[Future[int]] = []
         try:
             # In one go: a full disk is told before anything is fetched, and writing takes a quarter
             # less time.
             os.posix_fallocate(target.fileno(), 0, size + 1)
-            ends = map(fetch, starts) if len(starts) == 1 else self._there().pool.map(fetch, starts)
-            target.truncate(max(ends))
+            if len(starts) > 1:
+                pieces = [self._there().pool.submit(fetch, start) for start in starts]
+            target.truncate(max([each.result() for each in pieces] or [fetch(0)]))
         except BaseException:
+            # Once it is closed, its number may be another file's, to which they would write.
+            for each in pieces:
+                each.cancel()
+            wait(pieces)
             target.close()
             raise
         return target
