@@ -312,6 +312,36 @@ def test_a_copy_of_a_builder_makes_no_format_that_the_config_blocks(tmp_path):
     builder.close()
 
 
+def test_a_worker_that_is_killed_while_it_writes_a_shard_again_leaves_the_one_that_was_whole(
+    tmp_path,
+):
+    """Dask gives up a worker that is silent, and it may wake."""
+
+    class Killed:
+        suffix = ".parquet"
+
+        def write(self, target, table):
+            target.write(b"half")
+            os._exit(9)
+
+    def killed(builder):
+        for piece in pieces():
+            write(builder, piece)
+            copy = pickle.loads(pickle.dumps(builder))  # noqa: S301 - what a worker is sent
+            copy.maker = Killed()
+            child = os.fork()
+            if child == 0:
+                write(copy, piece)
+                os._exit(9)  # there were no rows
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        finish(builder)
+
+    made = ensure_cache(tmp_path / "again", KEY, FORMAT, killed)
+    verify(made)
+    once_written = ensure_cache(tmp_path / "once", KEY, FORMAT, build)
+    assert content(made.folder) == content(once_written.folder)
+
+
 def test_a_build_that_does_not_finish_is_refused(tmp_path):
     with pytest.raises(CacheError, match="not finished"):
         ensure_cache(tmp_path, KEY, FORMAT, lambda builder: None)

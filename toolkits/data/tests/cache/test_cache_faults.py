@@ -61,7 +61,7 @@ def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypa
 
     def slow(handle):
         name = os.readlink(f"/proc/self/fd/{handle}")
-        time.sleep(0.05 if name.endswith(".parquet") else 0.0)
+        time.sleep(0.05 if ".parquet" in name else 0.0)
         real(handle)
         done.append(name)
 
@@ -72,7 +72,7 @@ def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypa
             entry = copy.write_shard(
                 "test", 0, pa.Table.from_arrays([from_numpy(values[:10])], names=["x"])
             )
-            assert [os.path.basename(name) for name in done] == [os.path.basename(entry.file)]
+            assert [os.path.basename(entry.file) in name for name in done] == [True]
             (builder.folder / entry.file).unlink()
             (builder.folder / "test").rmdir()
         build(builder)
@@ -80,8 +80,8 @@ def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypa
     monkeypatch.setattr(os, "fsync", slow)
     cache = build.ensure(tmp_path / "root", build=built)
     at = next(index for index, name in enumerate(done) if name.endswith("manifest.json"))
-    assert sum(name.endswith(".parquet") for name in done[:at]) == 4 + copied
-    assert not any(name.endswith(".parquet") for name in done[at:])
+    assert sum(".parquet" in name for name in done[:at]) == 4 + copied
+    assert not any(".parquet" in name for name in done[at:])
     build.assert_whole(cache)
 
 
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_behind_the_writer_stops_the_build(tmp_path, monkeypat
     real = os.fsync
 
     def broken(handle):
-        if os.readlink(f"/proc/self/fd/{handle}").endswith("validation/00000.parquet"):
+        if "/validation/" in os.readlink(f"/proc/self/fd/{handle}"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(handle)
 

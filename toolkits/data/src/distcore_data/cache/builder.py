@@ -3,6 +3,7 @@ manifest, last."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ from distcore_core.contracts import (
 from distcore_core.errors import CacheError
 from distcore_core.io.atomic import write_new_file
 from distcore_core.io.digest import Digest
+from distcore_core.io.temporaries import temporary_name
 from distcore_data.arrow import from_numpy
 from distcore_data.cache.manifest import (
     INLINE_BYTES,
@@ -207,18 +209,26 @@ class CacheBuilder:
         return sorted(self._entries.values(), key=lambda entry: (entry.part, entry.index))
 
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
-        """Keep a file of the cache under its name, in place of what a retried task left there."""
+        """Keep a file of the cache under its name, in place of what a retried task left there.
+
+        It has the name once it is whole: a worker that was given up may wake behind the one that
+        wrote the file that counts, and be killed."""
         path = self.folder / name
         with explained(self.folder.parent, "the cache", advice=ADVICE):
             path.parent.mkdir(exist_ok=True)
-            path.unlink(missing_ok=True)
-            return write_new_file(path, fill, None if self._syncer is None else self._syncer.add)
+            temporary = temporary_name(path)
+            sync = None if self._syncer is None else self._syncer.add
+            digest = write_new_file(temporary, fill, sync)
+            os.replace(temporary, path)
+            return digest
 
     def _seal(self, manifest: bytes) -> None:
         """Everything is written and checked; this is the manifest."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         self.sync()
         with explained(self.folder.parent, "the cache", advice=ADVICE):
+            for left in self.folder.glob("*/.*.tmp"):  # by workers that were killed
+                left.unlink(missing_ok=True)
             write_new_file(self.folder / MANIFEST, manifest)
 
     def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:
