@@ -694,6 +694,12 @@ def without_metadata(model):
     (model / "model.json").write_bytes(sealed(saved))
 
 
+def strange_plugins(model):
+    saved = unsealed((model / "model.json").read_bytes())
+    saved["plugins"] = [{"kind": "distcore.models"}]
+    (model / "model.json").write_bytes(sealed(saved))
+
+
 DAMAGES = {
     cut: r"weights\.safetensors was changed .* bytes instead of \d+",
     emptied: r"weights\.safetensors was changed .* 0 bytes instead of",
@@ -707,6 +713,7 @@ DAMAGES = {
     without_model: r"holds no model",
     resigned: r"The weights in .* are of another model",
     without_metadata: r"incomplete|metadata|'city'",
+    strange_plugins: r"model\.json is none that distcore wrote: plugins is not what it should be",
 }
 
 

@@ -139,6 +139,8 @@ PARTS: dict[str, Any] = {
     "a feature without a role": {"features": [{"name": "age", "type": "number"}]},
     "extensions that are no list": {"extensions": "evil"},
     "an extension without a type": {"extensions": [{"path": "mark"}]},
+    "plugins that are no list": {"plugins": "evil"},
+    "a plugin without a name": {"plugins": [{"kind": "distcore.models"}]},
     "a model by a path": {"extra": {"model": {"type": "../evil", "options": {}}}},
     "weights outside": {"extra": {"weights": {"best": "../../data.csv"}}},
     "no metadata": {"metadata": {}},

@@ -164,7 +164,7 @@ def open_artifact(
         with unchanged(directory):
             manifest = read_manifest(directory)
             digest = digest_file(directory / NAME).sha256
-            _compare_makers(manifest.get("plugins") or [], plugins)
+            _compare_makers(manifest["plugins"], plugins)
             features = Features.from_json(manifest, plugins)
             made = manifest["trainer"]
             trainer = plugins.make(TRAINER, made["type"], made["options"])
@@ -340,6 +340,7 @@ PARTS: Mapping[str, type] = {
     "preprocessing": dict,
     "random_seed": int,
     "extensions": list,
+    "plugins": list,
     "features": list,
     "metadata": dict,
     "extra": dict,
@@ -356,6 +357,7 @@ def _check_parts(path: Path, manifest: JSON) -> None:
             *(("extensions", each) for each in manifest["extensions"]),
         ]
         wrong += [where for where, each in named if not _is_reference(each)]
+        wrong += ["plugins" for each in manifest["plugins"] if not _is_offer(each)]
         wrong += [
             "features"
             for each in manifest["features"]
@@ -370,6 +372,11 @@ def _check_parts(path: Path, manifest: JSON) -> None:
         raise ArtifactError(
             f"{path} is none that distcore wrote: {wrong[0]} is not what it should be. {RESTORE}"
         )
+
+
+def _is_offer(part: Any) -> bool:
+    names = ("kind", "name", "distribution", "version")
+    return isinstance(part, dict) and all(isinstance(part.get(name), str) for name in names)
 
 
 def _is_reference(part: Any) -> bool:
