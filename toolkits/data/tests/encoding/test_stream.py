@@ -188,6 +188,15 @@ def test_columns_that_came_empty_are_told(write, table, features, tmp_path, capl
     assert " and 2 more, and the model" in told([f"x{each}" for each in range(7)], ROWS)[1][0]
 
 
+def test_a_source_without_partitions_gives_no_rows(table):
+    """Also if missing values come from other rows."""
+    features = Features._make([feature("x0", "number", "ffill")], Plugins())
+    (whole,) = open_source(table, features.raw()).partitions(1 << 40)
+    state = features.inputs[0].partial(whole.read().column("x0"))
+    features = features.fitted({"x0": features.inputs[0].finish(state)})
+    assert list(stream.EncodedStream([], features, ("input",)).pieces()) == []
+
+
 def test_one_partition_starts_no_thread(table, features, monkeypatch):
     """A service answers a row at a time, and a thread for each took a quarter of its time."""
     monkeypatch.setattr(threading.Thread, "start", lambda *_: pytest.fail("a thread was started"))

@@ -76,7 +76,8 @@ def survey(partition: Partition, columns: Sequence[str]) -> dict[str, Ends]:
 def surroundings(found: Sequence[Mapping[str, Ends]]) -> list[dict[str, Neighbours]]:
     """What lies around each of the partitions, from what `survey` found in all of them, in
     order."""
-    by_name = {name: neighbours([each[name] for each in found]) for name in found[0]}
+    names = list(found[0]) if found else []
+    by_name = {name: neighbours([each[name] for each in found]) for name in names}
     return [{name: by_name[name][number] for name in by_name} for number in range(len(found))]
 
 
