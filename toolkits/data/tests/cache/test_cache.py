@@ -583,6 +583,18 @@ def test_a_shard_is_hashed_once_a_process(copy, monkeypatch):
     assert len(hashed) == 1
 
 
+def test_a_shard_that_changed_with_its_time_set_back_is_hashed_again(copy):
+    """As a copy with `cp -p` or rsync does."""
+    read_everything(copy)
+    path = copy.folder / "train" / "00000.parquet"
+    whole, before = bytearray(path.read_bytes()), path.stat()
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(CacheError, match="xxh3 should be"):
+        open_cache(copy).read("train", 0, 1)
+
+
 @pytest.mark.parametrize("where", ["open", "read"])
 def test_a_format_that_fails_on_a_whole_shard_is_no_damage(copy, monkeypatch, where):
     reader = open_cache(copy)

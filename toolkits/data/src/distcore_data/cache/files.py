@@ -91,7 +91,7 @@ class CacheFiles:
                 status.st_dev,
                 status.st_ino,
                 status.st_size,
-                status.st_mtime_ns,
+                status.st_ctime_ns,  # no copying tool sets it back
                 int(entry.xxh3, 16),
             )
             if identity not in _verified:
