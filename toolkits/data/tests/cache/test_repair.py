@@ -204,12 +204,17 @@ def test_a_large_cache_is_looked_at_where_a_reader_found_damage(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "noted", [b"", b"{}", b"[1, null]", b'["../../secret", "train/99999.parquet"]', b"\xff" * 9]
+    "noted",
+    [None, b"", b"{}", b"[1, null]", b'["../../secret", "train/99999.parquet"]', b"\xff" * 9],
 )
 def test_what_is_noted_as_damaged_is_not_believed(tmp_path, monkeypatch, noted):
     monkeypatch.setattr(repairs, "CHECKED_BYTES", 0)
     cache, made = Build().ensure(tmp_path), []
-    (cache.folder / cache_files.DAMAGED).write_bytes(noted)
+    place = cache.folder / cache_files.DAMAGED
+    if noted is None:
+        place.symlink_to(tmp_path)
+    else:
+        place.write_bytes(noted)
     assert repair(cache, maker(Build(), made)) == 0
     assert not made
 

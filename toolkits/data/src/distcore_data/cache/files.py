@@ -152,9 +152,9 @@ class CacheFiles:
 
 
 def noted_damage(files: CacheFiles) -> list[str]:
-    """Names of the files that readers found damaged."""
+    """Names of the files that readers found damaged. Raises StoreError if a bucket fails."""
     try:
         found = parse_json(files.store.read(files.folder + DAMAGED))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):  # none, or nothing that a reader left
         return []
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
