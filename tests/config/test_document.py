@@ -114,6 +114,22 @@ def test_anchors_aliases_and_merge_keys() -> None:
     assert values["base"]["b"]["c"] == 2
 
 
+def test_a_merged_number_is_written_as_the_key_that_wins() -> None:
+    """A feature of the column "2" was read from the column of the mapping that it merges."""
+    document = parse(
+        "a: &a {column: 01}\n"
+        "b: &b {column: 02, type: 03}\n"
+        "own: {column: 07, <<: *b}\n"
+        "text: {column: x, <<: *b}\n"
+        "first: {<<: [*a, *b]}\n"
+    )
+    assert document.raw["own", "column"] == "07"
+    assert ("text", "column") not in document.raw
+    assert document.raw["first", "column"] == "01"
+    assert document.raw["first", "type"] == "03"
+    assert document.source_map["first", "column"].line == 1
+
+
 def test_json_is_read_also_when_it_is_indented_with_tabs() -> None:
     assert parse('{\n\t"a": [1, 2.5e-3, "x\\ty"],\n\t"b": null}').values == {
         "a": [1, 0.0025, "x\ty"],

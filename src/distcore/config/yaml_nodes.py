@@ -114,28 +114,31 @@ class Reader:
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         self.source_map.setdefault(path, Place(line_of(node), path))
         self._enter(node, path)
-        merged: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+        values = {
+            name: self.value(value, (*path, name), line_of(key))
+            for name, (key, value) in self._pairs(node, path).items()
+        }
+        self.open.discard(id(node))
+        return values
+
+    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, tuple[yaml.Node, ...]]:
+        """{name: the nodes of its key and value} of a mapping: of its own keys, and of what it
+        merges those that are not there already, the first one of a name."""
+        merged: dict[str, tuple[yaml.Node, ...]] = {}
+        own: dict[str, tuple[yaml.Node, ...]] = {}
         for key, value in node.value:
             if key.tag == _TAG + "merge":
                 self._merge(value, path, merged)
                 continue
             name = self._key(key, path)
             if name in own:
-                before = self.source_map[*path, name].line
+                before = line_of(own[name][0])
                 raise self.refuse(
                     key,
                     (*path, name),
                     f"the key is here a second time (first in line {before}). Keep one.",
                 )
-            for stale in (
-                [each for each in self.source_map if each[: len(path) + 1] == (*path, name)]
-                if name in merged
-                else ()
-            ):
-                del self.source_map[stale]
-            own[name] = self.value(value, (*path, name), line_of(key))
-        self.open.discard(id(node))
+            own[name] = key, value
         return {**merged, **own}
 
     def _key(self, key: yaml.Node, path: KeyPath) -> str:
@@ -147,14 +150,19 @@ class Reader:
             )
         return str(key.value)
 
-    def _merge(self, node: yaml.Node, path: KeyPath, into: dict[str, Any]) -> None:
+    def _merge(
+        self, node: yaml.Node, path: KeyPath, into: dict[str, tuple[yaml.Node, ...]]
+    ) -> None:
         """`<<: *name` or `<<: [*one, *two]`: what is there already wins."""
         for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(each, yaml.MappingNode):
                 raise self.refuse(each, path, "`<<` merges mappings only. Point it at a mapping.")
+            self._enter(each, path)
             self._count(each, path)
-            for name, value in self.mapping(each, path).items():
-                into.setdefault(name, value)
+            for name, pair in self._pairs(each, path).items():
+                self._count(pair[1], path)
+                into.setdefault(name, pair)
+            self.open.discard(id(each))
 
     def _scalar(self, node: yaml.ScalarNode, kind: str, path: KeyPath) -> Any:
         if kind == "str" and "${ENV:" in node.value:
