@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore.workflow import partitioned
+from distcore.workflow import answers, partitioned
 from distcore.workflow.partitioned import answered_in_pieces
 from distcore.workflow.partitioned.packed import Found, packed, unpacked
 from distcore.workflow.partitioned.store import FOLDER
@@ -281,7 +281,7 @@ def test_what_is_told_is_of_all_pieces(monkeypatch):
     store = SimpleNamespace(
         get=lambda index: found[index] if index < 2 else None, put=lambda index, content: content
     )
-    answers = partitioned._in_order(session, found.__getitem__, range(3), store, None)
+    answers = partitioned._read(session, found.__getitem__, range(3), store, None)
     assert list(answers) == []
     assert told == [(25, 3, 13), (22, {"x"}, features)]
 
@@ -435,6 +435,64 @@ def test_two_at_once_are_refused(place, model, wide):
         done = place.finish(process)
     assert done.code == 0, done.err
     assert set(files(place.folder / "results")) == {"predictions.parquet"}
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_what_is_wrong_with_the_place_costs_no_pieces(tmp_path, elsewhere, model, wide, command):
+    """A folder that refuses, or another's predictions that came there meanwhile."""
+    out = tmp_path / "out"
+    scores = ["test_statistics.json"] if command == "evaluate" else []
+
+    def refused(path, batches, *_, **__):
+        list(batches)
+        raise UserError("It refuses.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distcore.workflow.results.predictions", refused)
+        with pytest.raises(UserError, match="It refuses"):
+            getattr(distcore, command)(model, wide, output_directory=out, backend="elsewhere")
+    whole = len(tasks(elsewhere))
+    assert len(pieces(out)) == whole > 3
+    elsewhere.unlink()
+    (out / "predictions.parquet").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distcore.workflow.answers._free_files", came_later)
+        with pytest.raises(UserError, match=r"predictions\.parquet"):
+            getattr(distcore, command)(model, wide, output_directory=out, backend="elsewhere")
+    assert len(pieces(out)) == whole
+    (out / "predictions.parquet").unlink()
+    getattr(distcore, command)(model, wide, output_directory=out, backend="elsewhere")
+    assert {"predictions.parquet", *scores} <= files(out).keys()
+    assert pieces(out) == tasks(elsewhere) == []
+
+
+def came_later(asked, place):
+    """The files of an answer, as if none had been there."""
+    scores = place.folder / "test_statistics.json" if asked.command == "evaluate" else None
+    return answers._Files(place.folder / "predictions.parquet", scores)
+
+
+def test_a_column_to_keep_that_is_not_there_is_told_before_any_work(
+    tmp_path, elsewhere, model, wide
+):
+    before = stopped(tmp_path / "out", model, wide)
+    elsewhere.unlink()
+    for name, said in (("aeg", "aeg"), ("bought_predictions", "--keep bought_predictions")):
+        with pytest.raises(UserError, match=said):
+            distcore.predict(
+                model, wide, output_directory=tmp_path / "out", backend="elsewhere", keep=[name]
+            )
+    assert not elsewhere.exists()
+    assert pieces(tmp_path / "out") == before
+
+
+def test_nothing_to_evaluate_leaves_no_pieces(tmp_path, model, wide):
+    table = pacsv.read_csv(wide).slice(0, 50)
+    place = table.schema.get_field_index("bought")
+    unknown = table.set_column(place, "bought", pa.array([None] * 50, pa.string()))
+    with pytest.raises(DataError, match="nothing to evaluate"):
+        distcore.evaluate(model, unknown, output_directory=tmp_path / "out", backend="elsewhere")
+    assert not (tmp_path / "out").exists()
 
 
 # ------------------------------------------------------------------ what cannot be done

@@ -16,7 +16,6 @@ from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
 from distcore.workflow.results import PREDICTIONS
 from distcore_core.contracts import JSON
-from distcore_core.errors import DataError
 from distcore_data.sources.memory import held
 from distcore_torch.decoding import RowNumbers
 from distcore_torch.evaluation import Evaluation
@@ -66,18 +65,16 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             dataset, asked.data_format, rows_at_once, decode=files.predictions is not None
         )
         session.progress.begin(asked.command)
+        kept: Kept | None = None
+        if asked.keep and files.predictions is not None:  # a wrong name is told before any work
+            text = files.predictions.suffix == ".csv"
+            kept = stack.enter_context(
+                kept_columns(session.artifact, request, asked.keep, as_text=text)
+            )
         with answered(session, request, evaluation) as predictions:
-            if evaluation is not None:
-                predictions = _of_some_rows(predictions, evaluation)
             if not asked.overwrite:
                 now = answer_place.Place(directory, mirror)
                 predictions = _still_free(predictions, files.names, now, asked.command)
-            kept: Kept | None = None
-            if asked.keep and files.predictions is not None:
-                text = files.predictions.suffix == ".csv"
-                kept = stack.enter_context(
-                    kept_columns(session.artifact, request, asked.keep, as_text=text)
-                )
             rows = results.predictions(
                 files.predictions,
                 predictions,
@@ -143,20 +140,6 @@ def _write_scores(statistics: JSON, files: _Files) -> None:
         raise
 
 
-def _of_some_rows(
-    predictions: Iterator[pa.RecordBatch], evaluation: Evaluation
-) -> Iterator[pa.RecordBatch]:
-    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing
-    help nobody."""
-    yield from predictions
-    if not evaluation.rows:
-        raise DataError(
-            "There is nothing to evaluate: each row lacks a value in a column whose "
-            "missing_value_strategy is drop_row, as a target's is by default. Give rows whose "
-            "targets are known, or use `distcore predict`."
-        )
-
-
 def _still_free(
     predictions: Iterator[pa.RecordBatch],
     written: list[str],
@@ -186,7 +169,7 @@ def answered_here(
         else:
             numbers = RowNumbers() if request.decode else None
             batches = scored_batches(artifact, stream, request.rows, numbers, evaluation.cut)
-            yield checked(evaluation.run(batches, progress, numbers), source)
+            yield checked(evaluation.run(batches, progress, numbers), source, evaluation)
 
 
 def _counted(

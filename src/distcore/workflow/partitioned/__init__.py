@@ -44,10 +44,11 @@ def answered_in_pieces(
 
     evaluation: what scores are added to while the predictions are read. Inside, what was found lies
     in the session's directory; it is removed when the block ends well, or when the input turns out
-    to be wrong, and is kept for the next run after anything else."""
+    to be wrong as its pieces are found or read, and is kept for the next run after anything
+    else."""
     from distcore_data.dataset import Data
     from distcore_data.encoding.stream import TARGET_BYTES
-    from distcore_torch.prediction import checked, targets_explained
+    from distcore_torch.prediction import targets_explained
 
     assert session.directory is not None
     artifact = session.artifact
@@ -70,13 +71,10 @@ def answered_in_pieces(
         bucket = session.mirror.store if session.mirror is not None else None
         with opened_store(session.directory, bucket, key) as store:
             try:
-                tasks = _tasks(session, answer, partitions)
-                _answer_missing(session, answer, tasks, store, source)
-                found = _in_order(session, answer, tasks, store, evaluation)
-                yield checked(found, source)
-            except UserError:
-                store.clear()
-                raise
+                with _cleared_if_wrong(store):
+                    tasks = _tasks(session, answer, partitions)
+                    _answer_missing(session, answer, tasks, store, source)
+                yield _in_order(session, answer, tasks, store, source, evaluation)
             except BaseException as error:
                 _say_how_to_go_on(store, error)
                 raise
@@ -144,9 +142,34 @@ def _in_order(
     answer: Answer,
     tasks: Sequence[Task],
     store: Store,
+    source: Source,
     evaluation: Evaluation | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The predictions of all pieces; what was scored goes to the evaluation."""
+    """The predictions of all pieces; what was scored goes to the evaluation. Whatever ends the one
+    who reads them is no error of the input."""
+    from distcore_torch.prediction import checked
+
+    with _cleared_if_wrong(store):
+        yield from checked(_read(session, answer, tasks, store, evaluation), source, evaluation)
+
+
+@contextmanager
+def _cleared_if_wrong(store: Store) -> Iterator[None]:
+    """Remove the pieces if the input turns out to be wrong."""
+    try:
+        yield
+    except UserError:
+        store.clear()
+        raise
+
+
+def _read(
+    session: ModelSession,
+    answer: Answer,
+    tasks: Sequence[Task],
+    store: Store,
+    evaluation: Evaluation | None,
+) -> Iterator[pa.RecordBatch]:
     from distcore_data.encoding.stream import tell_left_out, tell_unknown
     from distcore_torch.decoding import numbered_from
 

@@ -81,6 +81,7 @@ class Store:
     def clear(self) -> None:
         """Remove the pieces."""
         self.files.delete(sorted(self.there()))
+        self.done = 0
 
 
 @contextmanager

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from distcore_data.cache.reader import CacheReader
     from distcore_data.encoding.stream import EncodedStream
     from distcore_data.features import Features
+    from distcore_torch.evaluation import Evaluation
 
 ROWS = 4096
 """Rows of a forward pass unless the user says otherwise: enough to keep every core busy, few
@@ -89,11 +90,19 @@ class Request:
     decode: bool
 
 
-def checked(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
+def checked(
+    batches: Iterator[pa.RecordBatch], source: Source, evaluation: Evaluation | None = None
+) -> Iterator[pa.RecordBatch]:
     """The batches. Raises DataError after the last, so before they are committed, if the dataset
-    changed meanwhile."""
+    changed meanwhile, or no row was scored: metrics of nothing help nobody."""
     yield from batches
     source.check_unchanged()
+    if evaluation is not None and not evaluation.rows:
+        raise DataError(
+            "There is nothing to evaluate: each row lacks a value in a column whose "
+            "missing_value_strategy is drop_row, as a target's is by default. Give rows whose "
+            "targets are known, or use `distcore predict`."
+        )
 
 
 @contextmanager
