@@ -296,6 +296,35 @@ def test_a_rank_on_another_machine_works_in_a_folder_of_its_own(place, bucket, m
     assert nothing_left_here(place)
 
 
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+def test_ranks_of_torchrun_are_one_run(place, bucket, where):
+    """In a bucket each had a run of its own, and all but one were refused when it was gone on
+    with."""
+    _, client = bucket
+    results = RESULTS if where == "bucket" else place.folder / "results"
+
+    def left():
+        if where == "bucket":
+            return objects(client, "results/")
+        return folder(results)
+
+    def launched(*more):
+        words = ("--standalone", "--nproc-per-node", "2", "-m", "distcore")
+        words = (*words, *place.words("train", *more))
+        done = place.finish(place.python("-m", "torch.distributed.run", *words))
+        assert done.code == 0, done.err
+
+    launched("--output_directory", results)
+    first = left()
+    assert {name.partition("/")[0] for name in first} == {"experiment_run"}
+    launched("--model_resume_path", f"{results}/experiment_run")
+    again = left()
+    assert again.keys() == first.keys()
+    model = "experiment_run/model/weights.safetensors"
+    assert again[model] == first[model]
+    assert nothing_left_here(place)
+
+
 # ------------------------------------------------------------------ two runs, refusals
 
 

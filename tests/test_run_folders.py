@@ -10,8 +10,9 @@ import pytest
 
 from distcore.workflow import folders, results
 from distcore.workflow.requests import TrainRequest
-from distcore_core.errors import CheckpointError, TrainingError, UserError
+from distcore_core.errors import CheckpointError, OtherRank, TrainingError, UserError
 from distcore_data.seals import MOST_BYTES, read_sealed
+from distcore_data.stores import open_store
 
 
 def fresh(root):
@@ -109,6 +110,33 @@ def test_how_a_run_ended_is_said_in_its_folder(tmp_path, error, resuming, state)
         with folders.noting_the_end(session_in(tmp_path), resuming=True):
             pass
         assert not path.exists()
+
+
+@pytest.mark.parametrize("going_on", [False, True])
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+def test_other_ranks_of_a_launcher_leave_the_run_as_it_is(tmp_path, monkeypatch, where, going_on):
+    """They ask for no lease, which rank 0 has, and their end is not the run's."""
+    monkeypatch.setattr(folders, "is_other_rank", lambda: True)
+    place = f"memory://ranks-{going_on}" if where == "bucket" else tmp_path / "results"
+    asked = TrainRequest(
+        command="train",
+        output_directory=place,
+        model_resume_path=f"{place}/experiment_run" if going_on else None,
+    )
+    session = session_in(None)
+    session.config = SimpleNamespace(backend=SimpleNamespace(credentials=None))
+
+    def ended():
+        with folders.run_folder(session, asked, None):
+            assert session.mirror is None
+            (session.directory / "description.json").touch()
+            raise OtherRank(1)
+
+    with pytest.raises(OtherRank):
+        ended()
+    assert not session.directory.exists()
+    assert not (tmp_path / "results").exists()
+    assert where == "folder" or not open_store(place).list()
 
 
 def test_a_model_of_many_categories_is_known_when_its_run_goes_on(tmp_path):

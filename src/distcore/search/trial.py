@@ -131,7 +131,7 @@ def fit_trial(
         description = describe(session, work.data, cache)
         results.write(session, results.DESCRIPTION, description, work.skip, receipt.SKIP)
         receipt.write(session, description, cache, work.skip)
-        trained = fit(session, cache, None, False, work.skip, description["plugins"])
+        trained = fit(session, cache, None, None, work.skip, description["plugins"])
         results.write(
             session,
             "training_statistics.json",

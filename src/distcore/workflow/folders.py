@@ -108,12 +108,17 @@ def run_folder(
     and what is new there when the run ends, whichever way, is put into the bucket. Nobody else
     trains there meanwhile.
 
+    A launcher's ranks but the first leave no results, and work where nobody sees it: if each had a
+    folder there, chance would decide which one the results come into.
+
     taken_over: where a lost process of this launch began the run; the launcher knows who goes on
         with it."""
     going_on, credentials = taken_over or asked.going_on, session.config.backend.credentials
     place = going_on or asked.output
     with ExitStack() as stack:
-        if not isinstance(place, Path):
+        if is_other_rank():  # rank 0, another process, holds the folder for all of them
+            session.directory = stack.enter_context(temporary_folder("rank"))
+        elif not isinstance(place, Path):
             if going_on:
                 session.mirror = Mirror.at(place, credentials)
                 if not taken_over:
@@ -129,24 +134,14 @@ def run_folder(
             if not taken_over:
                 stack.enter_context(alone_in(place))
         else:
-            session.directory = stack.enter_context(_fresh(place, asked))
+            session.directory = stack.enter_context(
+                fresh_folder(place, asked.experiment_name, asked.model_name)
+            )
         if not going_on:
             stack.enter_context(gone_if_refused(session))
         stack.enter_context(saying_how_to_go_on(session))
         stack.enter_context(noting_the_end(session, resuming=bool(going_on)))
         yield
-
-
-@contextmanager
-def _fresh(place: Path, asked: TrainRequest) -> Iterator[Path]:
-    """A new run's folder. A launcher's ranks but the first leave no results, and work where nobody
-    sees it: if each had a folder there, chance would decide which one the results come into."""
-    if is_other_rank():
-        with temporary_folder("rank") as folder:
-            yield folder
-    else:
-        with fresh_folder(place, asked.experiment_name, asked.model_name) as folder:
-            yield folder
 
 
 @contextmanager
@@ -235,9 +230,6 @@ def alone_in(directory: Path) -> Iterator[None]:
     saves.
 
     Raises UserError if another one does."""
-    if is_other_rank():  # rank 0, another process, holds it for all of them
-        yield
-        return
     with folder_if_free(directory) as free:
         if not free:
             raise UserError(TAKEN.format(directory))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.answer_place import refuse_among_rows
 from distcore.workflow.description import describe
-from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
 from distcore.workflow.prepare import (
     check_predictions,
@@ -91,10 +90,11 @@ def _train_and_save(
         )
         receipt.write(session, description, cache, skip)
     former = results.model_told(session) if resuming else None
-    trained = fit(session, cache, start, resuming, skip, description["plugins"])
+    # What lies in a bucket is copied to where the run works.
+    resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
+    trained = fit(session, cache, start, resume, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
-        if not is_other_rank():  # rank 0 may be as far as to write what this would remove
-            results.remove_what_told_of(former, session)
+        results.remove_what_told_of(former, session)
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
@@ -135,13 +135,13 @@ def fit(
     session: Session,
     cache: Cache,
     load: Path | ResultsStore | None,
-    resume: bool,
+    resume: Path | None,
     skip: Any = (),
     plugins: Sequence[JSON] = (),
 ) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer.
 
-    load: the model to start from. resume: go on from the checkpoints in the session's folder.
+    load: the model to start from. resume: the folder of the run whose checkpoints to go on from.
     plugins: what the run uses, for model.json."""
     job = train_job(session, cache, load, resume, skip, plugins)
     logged = None if "skip_save_training_statistics" in skip else session.directory
@@ -159,7 +159,7 @@ def train_job(
     session: Session,
     cache: Cache,
     load: Path | ResultsStore | None = None,
-    resume: bool = False,
+    resume: Path | None = None,
     skip: Any = (),
     plugins: Sequence[JSON] = (),
     expected_rows: int | None = None,
@@ -174,7 +174,7 @@ def train_job(
         directory=session.directory,
         seed=session.config.random_seed,
         opener=OPENER,
-        resume=session.directory if resume else None,
+        resume=resume,
         initial_weights=load,
         save_checkpoints="skip_save_progress" not in skip,
         save_statistics="skip_save_training_statistics" not in skip,

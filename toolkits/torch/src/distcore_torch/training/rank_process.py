@@ -50,9 +50,10 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
             _logging_to(trainer.options.logdir, rank),
         ):
             Waiting(strategy, heartbeat()).setup(rank)
-            of_first = replace(job, directory=strategy.gather(job.directory)[0])
+            directory, home = strategy.gather((job.directory, job.home and str(job.home)))[0]
+            last_words = partial(last_checkpoint, replace(job, directory=directory), home)
             with (
-                watching(strategy, options.hang_seconds, partial(last_checkpoint, of_first)),
+                watching(strategy, options.hang_seconds, last_words),
                 heartbeat().during(PREPARING),
                 _working_here(job, rank) as job,
                 listening(extensions, plugins, put_back),
@@ -134,10 +135,12 @@ def launched_rank() -> Rank | None:
     )
 
 
-def last_checkpoint(job: TrainJob) -> str:
-    """Which one a run that stopped has left, and how to go on from it, in a sentence."""
+def last_checkpoint(job: TrainJob, home: str | None = None) -> str:
+    """Which one a run that stopped has left, and how to go on from it, in a sentence.
+
+    home: where the results are, if the job of this rank does not say it."""
     try:
         checkpoint = newest_checkpoint(job.directory, job.mirror)
     except StoreError as error:  # what stopped the run is the worse trouble
         return f"Which checkpoint is the last cannot be told: {error}"
-    return how_to_go_on(checkpoint, job.home) if checkpoint else "No checkpoint was saved."
+    return how_to_go_on(checkpoint, home or job.home) if checkpoint else "No checkpoint was saved."
