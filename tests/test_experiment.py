@@ -22,6 +22,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.workflow import summary_of_test
 from distcore_core.errors import UserError
+from distcore_data.cache.use import begin_use
 
 FILES = {
     "description.json",
@@ -243,6 +244,25 @@ def test_a_cache_that_is_not_to_be_kept_is_removed_and_one_that_was_there_stays(
     assert {
         name: digest for name, digest in place.listing().items() if not name.startswith("other")
     } == before
+
+
+@pytest.mark.parametrize("who", ["another run", "rank 0"])
+def test_a_cache_that_others_read_stays(place, monkeypatch, who):
+    """It was gone under a run that had found it meanwhile; and under rank 0, if another rank of
+    torchrun had built it."""
+    uses = []
+    if who == "rank 0":
+        monkeypatch.setattr("distcore.workflow.run.is_other_rank", lambda: True)
+    else:
+        monkeypatch.setattr(
+            "distcore.workflow.run.tell_constant_targets",
+            lambda session, cache: uses.append(begin_use(cache)),
+        )
+    said = place.good("train", "--skip_save_processed_input").err
+    assert ("stays: used by" in said) == (who == "another run")
+    assert list((place.folder / ".distcore_cache").glob("*/manifest.json"))
+    for use in uses:
+        use.close()
 
 
 # ------------------------------------------------------------------ predictions

@@ -240,6 +240,7 @@ class Search:
             and session.built_cache
             and work.cache is not None
         ):
+            session.closing.close()  # the use of this process
             results.remove_cache(work.cache)
         raise_without_scores(outcome)
         return outcome

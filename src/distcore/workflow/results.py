@@ -243,10 +243,11 @@ def check_weights(place: Path | ResultsStore) -> None:
 
 def remove_cache(cache: Cache) -> None:
     """Remove a cache that this run built and was told not to keep, and its folder if nothing
-    else lies in it."""
-    from distcore_data.cache import remove
+    else lies in it. What other processes use stays; this one uses it no more."""
+    from distcore_data.cache.prune import remove_unused
 
-    remove(cache)
+    if why := remove_unused(cache):
+        log.info("The cache %s stays: %s.", cache.where, why)
     if not cache.in_bucket:
         with suppress(OSError):  # another cache lies there
             Path(cache.directory).rmdir()

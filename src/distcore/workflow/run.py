@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.answer_place import refuse_among_rows
 from distcore.workflow.description import describe
+from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
 from distcore.workflow.prepare import (
     check_predictions,
@@ -65,8 +66,11 @@ def run(asked: TrainRequest) -> Outcome:
         )
         check_storage(session, data, asked.going_on or asked.output)
         cache = prepare(session, data)
-        if "skip_save_processed_input" in asked.skip and session.built_cache:
+        # Rank 0 of a launcher may go on with what another rank has built.
+        drop = "skip_save_processed_input" in asked.skip and not is_other_rank()
+        if drop and session.built_cache:
             stack.callback(results.remove_cache, cache)
+            stack.callback(session.closing.close)  # before that
         check_predictions(session, cache)
         tell_constant_targets(session, cache)
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))

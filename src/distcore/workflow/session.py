@@ -67,6 +67,7 @@ class Session:
     mirror: Mirror | None = None
     built_cache: bool = False
     closing: ExitStack = field(default_factory=ExitStack)
+    """Closes what this command uses of a cache."""
 
     @property
     def home(self) -> Path | str | None:

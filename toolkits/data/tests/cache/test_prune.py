@@ -23,7 +23,7 @@ from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
 from distcore_data.cache import use as uses
 from distcore_data.cache.listing import Entry, bucket_entries, list_caches
-from distcore_data.cache.prune import Rules, chosen, prune
+from distcore_data.cache.prune import Rules, chosen, prune, remove_unused
 from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
 from distcore_data.locks import lock_file, locked
@@ -120,6 +120,16 @@ def test_a_use_is_seen_and_keeps_the_cache(place):
     assert not next(iter(list_caches(place))).in_use
     assert decided(prune(place, ALL)) == {"a": "removed"}
     assert open_store(place).list() == {}
+
+
+def test_one_cache_goes_unless_it_is_used(place):
+    cache = Cache.at(place, KEYS[0])
+    use = begin_use(cache)
+    assert str(os.getpid()) in remove_unused(cache)
+    assert states(place) == {"a": "whole", "b": "whole", "c": "whole"}
+    use.close()
+    assert remove_unused(cache) == ""
+    assert states(place) == {"b": "whole", "c": "whole"}
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore_core.io.atomic import remove_directory
+from distcore_data.cache import Cache
 from distcore_data.cache.listing import CACHES, Entry, bucket_entries, folder_entry, listed
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.cache.remote import DEAD_AFTER
@@ -74,6 +75,17 @@ def prune(
                 Decision(entry, "kept", why) if why else Decision(entry, "removed", going[at])
             )
     return decisions
+
+
+def remove_unused(cache: Cache) -> str:
+    """Remove one cache, if nobody uses it; else why it stays. Raises StoreError if its bucket
+    cannot be looked at or changed."""
+    store = cache.store()
+    if isinstance(store, LocalStore):
+        return _removed(store, folder_entry(store, cache.key))
+    found, now = store.list(f"{cache.key}/"), clock(store)
+    entries = bucket_entries(store, cache.key, found, now)
+    return next((_removed(store, each) for each in entries if each.state in CACHES), "")
 
 
 def chosen(entries: Sequence[Entry], rules: Rules, now: float) -> dict[int, str]:
