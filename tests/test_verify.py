@@ -14,7 +14,7 @@ from tests.conftest import CONFIG, csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow.folders import alone_in
-from distcore.workflow.verify import verify
+from distcore.workflow.verify import _data, verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.locks import locked
@@ -387,6 +387,19 @@ def test_a_run_under_way_is_not_verified(run, where, monkeypatch):
             verify(place)
     next(copied.glob("checkpoints/*/manifest.json")).unlink()
     assert not verify(copied).equal
+
+
+@pytest.mark.parametrize("written", ["~/table.parquet", "t?ble.*", "file://{}/table.parquet"])
+def test_data_are_there_as_the_run_named_them(tmp_path, monkeypatch, written):
+    """Patterns, and paths from the user's folder, were not."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    named = written.format(tmp_path)
+    receipt = {"data": {"dataset": named}}
+    with pytest.raises(UserError, match="are not there to be read again"):
+        _data(receipt, None)
+    (tmp_path / "table.parquet").touch()
+    assert _data(receipt, None) == {"dataset": named}
 
 
 def test_data_that_have_moved_are_named(run):

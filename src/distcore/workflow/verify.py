@@ -24,7 +24,7 @@ from distcore.workflow.difference import Cause, causes_of, first_difference, in_
 from distcore.workflow.receipt import RECEIPT
 from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
-from distcore_core.errors import ArtifactError, CheckpointError, UserError
+from distcore_core.errors import ArtifactError, CheckpointError, DataError, UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.locks import is_held
 from distcore_data.seals import read_bounded, unsealed
@@ -360,12 +360,27 @@ def _data(receipt: JSON, dataset: Any) -> dict[str, Any]:
         return {"dataset": dataset}
     found = {name: receipt["data"][name] for name in SETS if receipt["data"].get(name)}
     for where in found.values():
-        if str(where).endswith(" in memory") or ("://" not in where and not Path(where).exists()):
+        if where.endswith(" in memory") or not _is_there(where):
             raise UserError(
                 f"The run's data, {where}, are not there to be read again. Say where they are: "
                 "--dataset PATH."
             )
     return found
+
+
+def _is_there(where: str) -> bool:
+    """Whether a path, or a pattern of paths, leads anywhere; what is remote is asked when it is
+    read."""
+    from distcore_data.sources.fetch import existing, is_pattern, is_url, local_path
+    from distcore_data.sources.parquet_files import parquet_files
+
+    if is_url(where):
+        return True
+    path = local_path(where)
+    try:
+        return bool(parquet_files(path, where) if is_pattern(path) else existing(path))
+    except DataError:
+        return False
 
 
 def _best(folder: Path) -> str:
