@@ -380,6 +380,16 @@ def test_memory_of_row_groups(
     assert planned(600, 1 << 20)[1] - least == path.stat().st_size
 
 
+def test_a_set_by_its_address_beside_one_on_disk(calibrated: Path, tmp_path: Path) -> None:
+    """How many bytes both have together is not known."""
+    pq.write_table(data.table(), str(path := tmp_path / "table.parquet"))
+    config = data.config(str(tmp_path / "cache"))
+    found = distcore.plan(config, training_set=str(path), test_set=f"local://{path}")
+    assert found["dataset"]["bytes"] is None
+    assert found["dataset"]["row_group"]["rows"] == data.table().num_rows
+    assert found["cost"]["stages"][0]["memory_bytes"] > 0
+
+
 def test_of_a_wide_table_it_is_told_that_a_step_is_tried(
     calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

@@ -179,7 +179,8 @@ def _packed(dataset: JSON, rows: float) -> float:
     if group is None:
         return 0.0
     if group["bytes"] < TARGET_BYTES:
-        return float(min(dataset["bytes"], processors() * TARGET_BYTES))
+        known = dataset["bytes"] or 0  # not if a part of it lies elsewhere
+        return float(min(known, processors() * TARGET_BYTES))
     return float(group["read_whole"] * max(0.0, 1 - rows / group["rows"]))
 
 
