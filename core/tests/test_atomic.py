@@ -160,6 +160,46 @@ def test_a_name_that_cannot_be_forced_to_disk_is_taken_back(tmp_path, monkeypatc
     assert found == (["final", "final/old", "t"] if there else ["t"])
 
 
+@pytest.mark.parametrize(
+    ("there", "number"),
+    [("folder", 1), ("folder", 2), ("link", 1), ("link", 2), ("nothing", 1)],
+)
+@pytest.mark.parametrize("after", [True, False])
+def test_a_signal_that_comes_with_a_rename_leaves_the_old_folder(
+    tmp_path, monkeypatch, there, number, after
+):
+    """Python raises it once the call has come back: the old version had no name then, or the new
+    one was in its place."""
+    real, renames = os.rename, []
+
+    def rename(old, new):
+        renames.append(old)
+        if len(renames) == number and not after:
+            raise KeyboardInterrupt
+        real(old, new)
+        if len(renames) == number:
+            raise KeyboardInterrupt
+
+    final, kept = tmp_path / "final", tmp_path / "kept"
+    kept.mkdir()
+    (kept / "old").write_bytes(b"1")
+    if there == "folder":
+        kept.rename(final)
+    elif there == "link":
+        final.symlink_to(kept)
+    before = sorted(tmp_path.rglob("*"))
+
+    def replaced():
+        with DirectoryBuilder(final) as folder:
+            (folder / "new").write_bytes(b"2")
+            monkeypatch.setattr(os, "rename", rename)
+
+    with pytest.raises(KeyboardInterrupt):
+        replaced()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert final.is_symlink() == (there == "link")
+
+
 def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path):
     (tmp_path / "final").mkdir()
     (tmp_path / "final" / "old").write_bytes(b"1")

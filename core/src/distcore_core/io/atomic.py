@@ -134,23 +134,23 @@ def commit_directory(
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)
+    new = os.lstat(temporary)
     with ExitStack() as stack:
         old = None
         if os.path.lexists(final):
             stack.enter_context(held(final))  # it may come back
             old = removing_name(final)
-            os.rename(final, old)
-        renamed = False
-        try:
+        try:  # a signal may come right after a rename
+            if old is not None:
+                os.rename(final, old)
             if final.exists():  # made meanwhile; a rename would replace it if it is empty
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
             os.rename(temporary, final)
-            renamed = True
             sync_directory(final.parent)
         except BaseException:
-            if renamed:
+            if os.path.lexists(final) and os.path.samestat(os.lstat(final), new):
                 os.rename(final, temporary)
-            if old is not None:
+            if old is not None and os.path.lexists(old):
                 os.rename(old, final)
             raise
         if old is not None:
