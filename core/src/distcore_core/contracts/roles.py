@@ -144,7 +144,5 @@ SECTION = Role("sections", "distcore_config_section", "config section", type)
 UPGRADE = Role("upgrades", "distcore_upgrade_config", "config upgrade", object)
 """Not made, but asked: what older spellings of a config are today."""
 
-_RUN = (BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER)
-_AROUND = (EXECUTOR, EXTENSION, COMMAND, SECTION, UPGRADE)
-ROLES: Mapping[str, Role[Any]] = MappingProxyType({each.kind: each for each in _RUN + _AROUND})
-"""{kind: role}: every role there is."""
+ROLES: Mapping[str, Role[Any]] = MappingProxyType(_declared.copy())
+"""{kind: role}: every role of core's."""
