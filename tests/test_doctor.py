@@ -31,11 +31,12 @@ def install(tmp_path, monkeypatch):
     others = {offer.distribution for offers in all_offers().values() for offer in offers}
     monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
 
-    def installed(name: str, source: str) -> None:
+    def installed(name: str, source: str, entries: str | None = None) -> None:
         info = tmp_path / f"{name}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[distcore.extensions]\n{name} = {name}\n")
+        entries = entries or f"[distcore.extensions]\n{name} = {name}\n"
+        (info / "entry_points.txt").write_text(entries)
         (tmp_path / f"{name}.py").write_text(source)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -72,6 +73,23 @@ def test_what_a_plugin_finds_is_told(install):
         ("extensions well_one", True, "ok"),
         ("engine", True, "2.1"),
         ("cluster", False, "cannot be reached"),
+    ]
+
+
+def test_what_each_module_of_members_that_share_a_row_finds_is_told(install, tmp_path):
+    (tmp_path / "other_module.py").write_text(
+        PLUGIN.format(body='return [("library", False, "too old")]')
+    )
+    install(
+        "members_one",
+        PLUGIN.format(body='return [("engine", True, "2.1")]'),
+        "[distcore.their.own]\na = members_one\nb = other_module\nc = members_one\n",
+    )
+    found = by_part(doctor.checks())["members_one 1.0"]
+    assert [tuple(check)[1:] for check in found] == [
+        ("their.own a, b, c", True, "ok"),
+        ("engine", True, "2.1"),
+        ("library", False, "too old"),
     ]
 
 

@@ -182,8 +182,8 @@ def _plugins() -> Iterator[Check]:
         part = f"{row.distribution} {row.version}"
         yield Check(part, f"{row.role} {row.name}", row.state != "broken", row.error or row.state)
         if row.state == "ok":
-            offer = offers[row.role, row.name.partition(", ")[0]]
-            yield from _diagnosis(part, answers.pop((offer.distribution, offer.value), {}))
+            for offer in (offers[row.role, name] for name in row.name.split(", ")):
+                yield from _diagnosis(part, answers.pop((offer.distribution, offer.value), {}))
 
 
 def _diagnosis(part: str, answer: Mapping[str, Any]) -> Iterator[Check]:
