@@ -282,6 +282,21 @@ def row() -> Callable[[int], tuple[float, str, str]]:
     return row_of
 
 
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets a distribution be as if it were not installed, for what this process looks up."""
+    from distcore_core.registry import index
+
+    def taken_out(distribution: str) -> None:
+        left = {
+            kind: [each for each in offers if each.distribution != distribution]
+            for kind, offers in index.all_offers().items()
+        }
+        monkeypatch.setattr(index, "all_offers", lambda: left)
+
+    return taken_out
+
+
 @pytest.fixture(scope="session")
 def distribution() -> Callable[..., None]:
     """Lays down an installed distribution, as core's tests of discovery do."""

@@ -206,7 +206,7 @@ def test_nan_is_a_missing_value_and_no_number(place):
         ),
         (["--trainng_set=x"], r"no option --trainng_set\. Did you mean --training_set\?"),
         (["there"], r"'there' is one word too many"),
-        (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
+        (["--backend", "ray"], r"pip install distcore-ray"),  # absent below
         (["--config_str", "{}"], r"input_features"),
         (["--model_load_path", "nowhere"], r"nowhere: there is no such folder"),
         (["--model_load_path", __file__], r"test_bad_input\.py .* only \.safetensors are read"),
@@ -214,8 +214,8 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--data_format", "xls"], r"xls"),
     ],
 )
-def test_a_bad_command_line(place, words, expected, monkeypatch):
-    monkeypatch.setenv("DISTCORE_BLOCK", "distcore-ray")
+def test_a_bad_command_line(place, words, expected, absent):
+    absent("distcore-ray")
     message = place.refused("train", *words)
     assert re.search(expected, message)
 

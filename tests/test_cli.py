@@ -13,7 +13,6 @@ from distcore.cli import main as cli
 from distcore.cli.commands import BY_PLUGINS
 from distcore_core.contracts import COMMAND
 from distcore_core.errors import DistcoreError, UserError
-from distcore_core.registry import index
 from distcore_core.registry.manager import Plugins
 
 
@@ -218,14 +217,9 @@ def test_what_help_says_of_a_plugins_command_is_what_the_plugin_says(name: str) 
 
 
 def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    absent: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    every = index.all_offers()
-    left = {
-        kind: [each for each in offers if each.distribution != "distcore-report"]
-        for kind, offers in every.items()
-    }
-    monkeypatch.setattr(index, "all_offers", lambda: left)
+    absent("distcore-report")
     assert cli.main(["report", "results/experiment_run"]) == 2
     assert "To get it: pip install distcore-report" in capsys.readouterr().err
 

@@ -185,12 +185,20 @@ def test_blocking_one_of_two_settles_the_conflict(tmp_path: Path) -> None:
     assert listed(tmp_path, DISTCORE_BLOCK="second-one")["second-one"]["state"] == "blocked"
 
 
-@pytest.mark.parametrize("block", ["mine", "trainers:mine", "good-one"])
+@pytest.mark.parametrize("block", ["mine", "trainers:mine", "good-one", "Good_One", "good.one"])
 def test_a_blocked_plugin_is_never_imported(tmp_path: Path, block: str) -> None:
     distribution(tmp_path, "good-one", "raise SystemExit('imported')")
     answer = python(tmp_path, RESOLVE, DISTCORE_BLOCK=block).stdout
     assert answer.startswith("PluginNotFound")
     assert "installed but blocked" in answer
+
+
+def test_a_blocked_plugin_is_not_to_be_installed(tmp_path: Path) -> None:
+    distribution(tmp_path, "distcore-xgboost", GOOD, entry="xgboost", version="9")
+    code = RESOLVE.replace('"mine"', '"xgboost"')
+    answer = python(tmp_path, code, DISTCORE_BLOCK="distcore_xgboost").stdout
+    assert "installed but blocked" in answer
+    assert "pip install" not in answer
 
 
 @pytest.mark.parametrize(
@@ -355,8 +363,11 @@ def distcore_make_backend(name, options):
 
 def test_an_unknown_name_gets_the_nearest_names_and_the_install_line() -> None:
     code = """
-    import os
-    os.environ["DISTCORE_BLOCK"] = "distcore-ray,distcore-hdf5"  # installed here or not
+    from distcore_core.registry import index
+    absent = {"distcore-ray", "distcore-hdf5"}  # installed here or not
+    every = index.all_offers().items()
+    left = {kind: [each for each in of if each.distribution not in absent] for kind, of in every}
+    index.all_offers = lambda: left
     from distcore_core.registry.manager import Plugins
     from distcore_core.errors import PluginNotFound
     for kind, name in (("backends", "ray"), ("trainers", "dpd"), ("caches", "hdf5")):

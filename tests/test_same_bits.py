@@ -464,9 +464,9 @@ def test_the_cache_format_decides_nothing_but_the_files(tmp_path, rows):
     assert suffixes == {".parquet", ".h5", ".tfrecord", ".tfrecord.gz"}
 
 
-def test_a_cache_format_that_is_not_there_says_what_to_install(place, monkeypatch):
+def test_a_cache_format_that_is_not_there_says_what_to_install(place, absent):
     text = (place.folder / place.config).read_text()
-    monkeypatch.setenv("DISTCORE_BLOCK", "distcore-hdf5")
+    absent("distcore-hdf5")
     for line, words in (
         ("cache_format: hdf5", "pip install distcore-hdf5"),
         ("data_format: hdf7", "parquet"),

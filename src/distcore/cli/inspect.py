@@ -165,12 +165,12 @@ def plugins(arguments: Namespace) -> int:
 def lock(path: Path) -> int:
     """Write the lock of every installed distribution that offers a plugin and is not blocked, and
     import none."""
-    from distcore_core.registry.index import all_offers, blocked_by_environment
+    from distcore_core.registry.index import all_offers, blocked_by_environment, normalised
     from distcore_core.registry.lock import VARIABLE, files_of
 
-    blocked, found = set(blocked_by_environment()), {}
+    blocked, found = set(map(normalised, blocked_by_environment())), {}
     for offer in (offer for of_kind in all_offers().values() for offer in of_kind):
-        if offer.distribution not in blocked:
+        if normalised(offer.distribution) not in blocked:
             files = files_of(offer.distribution)
             found[offer.distribution] = {"version": offer.version, "files": files}
     text = json.dumps({"distributions": found}, indent=2, sort_keys=True) + "\n"

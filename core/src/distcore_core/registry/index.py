@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -102,6 +103,7 @@ class Installed:
 
     def __init__(self, block: Iterable[str] = ()) -> None:
         self.block = frozenset(block) | frozenset(blocked_by_environment())
+        self._blocked = self.block | set(map(normalised, self.block))
         self._every: Mapping[str, Sequence[Offer]] | None = None
 
     def offers(self, kind: str, name: str | None = None) -> list[Offer]:
@@ -115,9 +117,8 @@ class Installed:
         """Whether it is not used: it is blocked, or a lock does not name its distribution."""
         lock = locked()
         unknown = lock is not None and offer.distribution not in lock
-        return unknown or bool(
-            self.block & {offer.name, f"{offer.kind}:{offer.name}", offer.distribution}
-        )
+        names = {offer.name, f"{offer.kind}:{offer.name}", normalised(offer.distribution)}
+        return unknown or not names.isdisjoint(self._blocked)
 
     def names(self, kind: str) -> list[str]:
         return sorted({offer.name for offer in self.offers(kind)})
@@ -148,18 +149,21 @@ class Installed:
         if near:
             parts.append(f"Did you mean {' or '.join(map(repr, near))}?")
         parts.append(f"Installed: {', '.join(installed) or 'none'}.")
-        if f"{kind}:{name}" in INSTALL_HINTS and len(parts) < 4:
+        if f"{kind}:{name}" in INSTALL_HINTS and not blocked:
             parts.append(f"To get it: pip install {INSTALL_HINTS[f'{kind}:{name}']}")
         elif not near and not blocked:
             parts.append("Install the distribution that offers it, or name one that is installed.")
         return PluginNotFound(" ".join(parts))
 
 
+def normalised(distribution: str) -> str:
+    """The name as pip compares it (PEP 503): `distcore_ray` is distcore-ray."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
 def blocked_by_environment() -> tuple[str, ...]:
     """Names in DISTCORE_BLOCK (comma-separated)."""
-    return tuple(
-        name.strip() for name in os.environ.get("DISTCORE_BLOCK", "").split(",") if name.strip()
-    )
+    return tuple(filter(None, map(str.strip, os.environ.get("DISTCORE_BLOCK", "").split(","))))
 
 
 def all_offers() -> Mapping[str, Sequence[Offer]]:
