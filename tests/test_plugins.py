@@ -201,6 +201,21 @@ def test_a_blocked_plugin_is_not_to_be_installed(tmp_path: Path) -> None:
     assert "pip install" not in answer
 
 
+def test_a_model_from_python_meets_no_plugin_of_models_that_is_broken(tmp_path: Path) -> None:
+    distribution(tmp_path, "bad-one", "raise OSError('libbad is gone')", kind="models")
+    code = """
+    import torch
+    from distcore_core.errors import PluginBroken
+    from distcore_core.registry.manager import Plugins
+    print(Plugins().describe_model(torch.nn.Linear, True)[0]["type"])
+    try: Plugins().describe_model(3, True)  # whose may it be?
+    except PluginBroken as error: print(error)
+    """
+    module, broken = python(tmp_path, code).stdout.splitlines()
+    assert module == "module"
+    assert "libbad is gone" in broken
+
+
 @pytest.mark.parametrize(
     ("stated", "advice"),
     [

@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import pluggy
 
 from distcore_core import events, hooks
-from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role
+from distcore_core.contracts import COMMAND, MEMBER_HOOK, MODEL, UPGRADE, Detection, Role
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import ConfigError, ConfigIssue, DistcoreError, PluginBroken, UserError
 from distcore_core.registry.index import Encoder, Installed, Offer
@@ -176,27 +176,25 @@ class Plugins(Installed):
     # -------------------------------------------------------------- questions to all
 
     def detect(self) -> list[Detection]:
-        """What the backends see of their surroundings, strongest first. A broken backend is
-        passed over."""
+        """What the backends see of their surroundings, strongest first, but for broken ones."""
         found = []
         for name in self.names("backends"):
-            try:
+            with suppress(Exception):  # a backend that nobody asked for must not stop the run
                 answer = getattr(self.load("backends", name), "distcore_detect", lambda: None)()
-            except Exception:  # noqa: BLE001 - a backend that nobody asked for must not stop the run
-                continue
-            if answer is not None:
-                found.append(answer)
+                if answer is not None:
+                    found.append(answer)
         return sorted(found, key=lambda each: (-each.priority, each.backend))
 
     def describe_model(
         self, model: Any, saved: bool
     ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-        """How a config names an object given from Python, and its weights. Raises UserError if
-        no plugin knows it."""
+        """How a config names an object from Python, and its weights. UserError: none knows it."""
         for name in self.names("models"):
-            self.load("models", name)
+            with suppress(Exception):  # a broken one that nobody asked for, likewise
+                self.load("models", name)
         found = self.manager.hook.distcore_describe_model(model=model, saved=saved)
         if found is None:
+            self._all(MODEL)  # raises what is wrong with a broken one, which may be meant
             raise UserError(
                 f"No installed model plugin takes a {type(model).__name__}. "
                 "Give a torch.nn.Module, or a config with `model`."
