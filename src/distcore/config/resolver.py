@@ -15,13 +15,13 @@ from distcore.config.mistakes import validated
 from distcore.config.run_config import BACKEND_OPTIONS, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, unknown_option
-from distcore_core.contracts import JSON, SECTION
+from distcore_core.contracts import JSON, ROLES, SECTION
 from distcore_core.errors import ConfigIssue, PluginNotFound
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
-PARTS = {"processors": "processor", "trainers": "trainer", "loaders": "loader"}
+PARTS = {kind: role.section for kind, role in ROLES.items() if role.section}
 """The options of `backend` that name a plugin, by its kind."""
 
 FULLY_CONNECTED = (

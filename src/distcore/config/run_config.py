@@ -89,8 +89,8 @@ class BackendConfig:
 
     def named(self, role: Role[Any]) -> Ref | None:
         """What the section says of a role that a backend has a default for."""
-        parts = {"processor": self.processor, "trainer": self.trainer, "loader": self.loader}
-        return parts[str(role.section)]
+        found: Ref | None = getattr(self, str(role.section))
+        return found
 
     @property
     def credentials(self) -> Credentials | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.config import RunConfig
 from distcore.search.checks import (
     check_objective,
     check_split,
@@ -23,14 +22,13 @@ from distcore.search.trial import TrialWork
 from distcore.workflow import results
 from distcore.workflow.prepare import (
     check_predictions,
-    data_options,
+    data_part,
     key_of_these,
     prepare,
     tell_constant_targets,
 )
 from distcore_core.contracts import JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, DistcoreError, Stopped, UserError
-from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
@@ -73,9 +71,11 @@ class Search:
         )
         tell_what_is_kept(self.objective, self.configs[0].trainer)
         tell_of_other_losses(self.objective, self.configs)
-        self.shared = (
-            len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
-        )
+        parts = {
+            digest_of(data_part(each, Features.of(each.as_json(), session.plugins)))
+            for each in self.configs
+        }
+        self.shared = len(parts) == 1
 
     def _check_room(self) -> None:
         """Raise ConfigError if trials would not all ask for the same processes and resources."""
@@ -285,11 +285,3 @@ def without_credentials(values: Mapping[str, Any]) -> JSON:
         **values,
         "backend": {name: each for name, each in backend.items() if name != "cache_credentials"},
     }
-
-
-def data_part(config: RunConfig, plugins: Plugins) -> JSON:
-    """Everything of a config that the bytes of its cache depend on."""
-    specifications = Features.of(config.as_json(), plugins).specifications
-    features = [{**each, "options": data_options(each["options"])} for each in specifications]
-    preprocessing = config.preprocessing.model_dump(mode="json")
-    return {"features": features, "preprocessing": preprocessing, "random_seed": config.random_seed}

@@ -18,11 +18,13 @@ from distcore_data.features import agreed, shown
 from distcore_data.roles import OWN, SPLITTER
 
 if TYPE_CHECKING:
+    from distcore.config import RunConfig
     from distcore.workflow.session import Session
     from distcore_core.registry.index import Encoder
     from distcore_data.cache import Cache, CacheBuilder
     from distcore_data.cache.manifest import Manifest
     from distcore_data.encoding.sampling import Sampling
+    from distcore_data.features import Features
 
 log = logging.getLogger("distcore")
 
@@ -229,25 +231,30 @@ def key_of(session: Session, data: Data, source: Source, raw: dict[str, str]) ->
     else."""
     from distcore_data.cache import cache_key
 
-    preprocessing = session.config.preprocessing.model_dump(mode="json")
-    preprocessing["random_seed"] = session.config.random_seed
+    part = data_part(session.config, session.features)
     if data.dataset is None:
-        preprocessing["split"] = "given"
-    features = [
-        {**each, "options": data_options(each["options"])}
-        for each in session.features.specifications
-    ]
+        part["preprocessing"]["split"] = "given"
     return cache_key(
         source_digest=source.digest(),
         raw=raw,
-        features=features,
-        preprocessing=preprocessing,
+        **part,
         format=format_of(session),
         encoders={
             name: f"{each.distribution} {each.data}"
             for name, each in encoders_of(session, data).items()
         },
     )
+
+
+def data_part(config: RunConfig, features: Features) -> JSON:
+    """Everything of a config that the bytes of its cache depend on. features: the config's."""
+    preprocessing = config.preprocessing.model_dump(mode="json")
+    return {
+        "features": [
+            {**each, "options": data_options(each["options"])} for each in features.specifications
+        ],
+        "preprocessing": {**preprocessing, "random_seed": config.random_seed},
+    }
 
 
 def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
