@@ -16,6 +16,7 @@ from distcore.cli.main import main
 from distcore.workflow.difference import FAULT, Cause, causes_of, in_lines, read_run
 from distcore.workflow.receipt import installed
 from distcore_core.errors import UserError
+from distcore_core.registry.lock import files_of
 from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 
@@ -372,6 +373,41 @@ def test_what_the_receipt_says(runs):
     assert {"ledger.jsonl", "model/model.json", "description.json"} <= receipt["files"].keys()
 
 
+@pytest.mark.parametrize("path", ["edited/__init__.py", "edited.py"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("top_level.txt", "edited\n"),  # of setuptools
+        ("entry_points.txt", "[distcore.extensions]\nmine = edited\n"),
+        ("RECORD", "edited.pth,,\n"),  # of flit
+    ],
+)
+def test_an_edit_is_seen_whoever_made_the_installation_editable(
+    tmp_path, monkeypatch, path, name, text
+):
+    """Only that of a package that top_level.txt names was."""
+    info, module = tmp_path / "edited-1.dist-info", tmp_path / path
+    finder = tmp_path / "__editable___edited_1_finder.py"
+    info.mkdir()
+    module.parent.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edited\nVersion: 1\n")
+    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
+    (info / "RECORD").write_text(f"{finder.name},,\n")
+    with open(info / name, "a") as file:
+        file.write(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def said(source, checkout):
+        module.write_text(source)
+        finder.write_text(f"CHECKOUT = {checkout!r}\n")
+        importlib.invalidate_caches()
+        files_of.cache_clear()
+        return installed.__wrapped__("edited")
+
+    assert said("one = 1\n", "/here") == said("one = 1\n", "/there")
+    assert said("one = 1\n", "/here") != said("one = 2\n", "/here")
+
+
 def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, monkeypatch):
     info, module = tmp_path / "faked-1.dist-info", tmp_path / "faked" / "__init__.py"
     for path, text in (
@@ -385,6 +421,7 @@ def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
 
     def said():
+        files_of.cache_clear()
         return installed.__wrapped__("faked")
 
     before = said()

@@ -13,10 +13,9 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from distcore.workflow import results
 from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
+from distcore_core.registry.lock import files_of
 from distcore_data.stores.run_sync import MODEL
 from distcore_torch.processor import processor
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -153,15 +153,18 @@ def installed(name: str) -> JSON:
     """Version of a distribution, and the sha256 of what is installed of it.
 
     Of a wheel that is its RECORD, without what the installer adds; of an editable installation the
-    Python files as they are now."""
+    files as they are now, without setuptools' own module, which holds the checkout's path."""
     found = metadata.distribution(name)
     said: JSON = {"version": found.version}
     if _editable(found):
-        said |= {"editable": True, "files": _digest(_sources(found))}
+        said["editable"] = True
+        lines = [f"{path},{digest}" for path, digest in files_of(name).items()]
+        left_out = r"^__editable__"
     else:
-        record = (found.read_text("RECORD") or "").splitlines()
-        kept = sorted(line for line in record if not re.search(r"\.pyc,|\.dist-info/|^\.\./", line))
-        said["files"] = _digest((line, b"") for line in kept)
+        lines = (found.read_text("RECORD") or "").splitlines()
+        left_out = r"\.pyc,|\.dist-info/|^\.\./"
+    kept = sorted(line for line in lines if not re.search(left_out, line))
+    said["files"] = hashlib.sha256("".join(f"{each}\0" for each in kept).encode()).hexdigest()
     return said
 
 
@@ -170,19 +173,3 @@ def _editable(found: metadata.Distribution) -> bool:
         told: Mapping[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
         return bool(told.get("dir_info", {}).get("editable"))
     return False
-
-
-def _sources(found: metadata.Distribution) -> Iterator[tuple[str, bytes]]:
-    for package in (found.read_text("top_level.txt") or "").split():
-        spec = find_spec(package)
-        for root in (spec.submodule_search_locations or []) if spec is not None else []:
-            for path in sorted(Path(root).rglob("*.py")):
-                yield f"{package}/{path.relative_to(root).as_posix()}", path.read_bytes()
-
-
-def _digest(parts: Iterable[tuple[str, bytes]]) -> str:
-    digest = hashlib.sha256()
-    for name, content in parts:
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()

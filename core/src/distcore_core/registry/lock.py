@@ -63,9 +63,9 @@ def files_of(distribution: str) -> dict[str, str]:
     """{file: sha256} of a distribution's entry points and of all that lies in its packages, but for
     what Python compiled. Nothing of it is imported."""
     found = metadata.distribution(distribution)
-    entries = [each.module for each in found.entry_points if each.group.startswith(GROUPS)]
-    listed = [name.split("/")[0].removesuffix(".py") for name in map(str, found.files or ())]
-    tops = {each.partition(".")[0] for each in entries} | set(filter(str.isidentifier, listed))
+    names = [*map(str, found.files or ()), *(found.read_text("top_level.txt") or "").split()]
+    names += [each.module for each in found.entry_points if each.group.startswith(GROUPS)]
+    tops = set(filter(str.isidentifier, (each.split("/")[0].partition(".")[0] for each in names)))
     digests = {"entry_points.txt": sha256(repr(sorted(found.entry_points)).encode()).hexdigest()}
     for spec in map(importlib.util.find_spec, sorted(tops - {"__pycache__"})):
         roots = list((spec and spec.submodule_search_locations) or ())
