@@ -1,11 +1,15 @@
 """The command line: flags in both spellings, exit codes, errors without a traceback."""
 
+import argparse
+import errno
+import os
 import re
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +226,36 @@ def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
     absent("distcore-report")
     assert cli.main(["report", "results/experiment_run"]) == 2
     assert "To get it: pip install distcore-report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_nothing_is_said_to_who_reads_no_more(closed: str) -> None:
+    code = (
+        "import sys\n"
+        "from argparse import Namespace\n"
+        "from distcore.cli import main\n"
+        f"run = lambda _: [sys.{closed}.write('x' * 100_000), sys.{closed}.flush()]\n"
+        "sys.exit(main._guard(run, Namespace(debug=False), True))\n"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    other = {"stdout": "stderr", "stderr": "stdout"}[closed]
+    streams: Any = {closed: write, other: subprocess.PIPE}
+    done = subprocess.run([sys.executable, "-c", code], **streams, timeout=300, check=False)
+    os.close(write)
+    assert (done.returncode, getattr(done, other)) == (1, b"")
+
+
+def test_a_pipe_to_another_process_that_breaks_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was taken for the end of who reads our output, and ended the command without a word."""
+
+    def run(_: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    assert cli._guard(run, argparse.Namespace(debug=False)) == 1
+    assert "distcore: BrokenPipeError: [Errno 32] Broken pipe" in capsys.readouterr().err
 
 
 def test_a_word_of_an_option_is_meant_for_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from distcore.cli import ludwig_flags
 from distcore.cli.commands import (
@@ -112,11 +112,12 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
     from distcore_core.errors import DistcoreError, Diverged
     from distcore_torch.signals import named, signal_of
 
-    if isinstance(error, BrokenPipeError):
-        # The reader of our output went away (`distcore plugins | head`); Python must not complain
-        # at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1, ""
+    if isinstance(error, BrokenPipeError):  # perhaps `distcore plugins | head`
+        unread = [each for each in (sys.stdout, sys.stderr) if _nobody_reads(each)]
+        for each in unread:  # Python must not complain at exit either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), each.fileno())
+        if unread:
+            return 1, ""
     if isinstance(error, KeyboardInterrupt) or (received and not isinstance(error, Diverged)):
         # Whatever else goes wrong after a signal is its consequence: what was started here got it,
         # too.
@@ -139,6 +140,18 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
         _say(f"distcore: {note}")
     _say("distcore: this was not expected; run again with --debug for the traceback.")
     return 1, said
+
+
+def _nobody_reads(stream: TextIO) -> bool:
+    """Whether it is a pipe whose reader is gone."""
+    import select
+
+    poll = select.poll()
+    try:
+        poll.register(stream, 0)
+    except (TypeError, ValueError, OSError):  # there is none, or it is closed, or no file
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _say(line: str) -> None:
