@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from distcore_torch import diagnostics
 from distcore_torch.diagnostics import Classes, Diagnostics, Residuals
@@ -48,6 +49,25 @@ def test_of_more_classes_the_highest_probability_is_drawn():
             "counts": filled(10, at5=2, at9=1),
         },
     }
+
+
+@pytest.mark.parametrize("matrix_classes", [1000, 1])
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_without_a_finite_probability_are_not_drawn(monkeypatch, several, matrix_classes):
+    """NaN as a whole number is the smallest, and ended the evaluation after a whole training."""
+    monkeypatch.setattr(diagnostics, "MATRIX_CLASSES", matrix_classes)
+    output = np.array([0.25, np.nan, 0.75, np.nan], np.float32)
+    if several:
+        output = np.stack([1 - output, output], 1)
+        output[3, 0] = 0.5
+    target, told = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0])
+    drawn, wanted = Classes(["no", "yes"]), Classes(["no", "yes"])
+    drawn.update(output, target, told)
+    wanted.update(output[[0, 2]], target[[0, 2]], told[[0, 2]])
+    assert drawn.as_json() == wanted.as_json()
+    nothing = Classes(["no", "yes"])
+    nothing.update(output[[1, 3]], target[[1, 3]], told[[1, 3]])
+    assert nothing.as_json() == Classes(["no", "yes"]).as_json()
 
 
 def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):

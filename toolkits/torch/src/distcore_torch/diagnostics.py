@@ -90,15 +90,19 @@ class Classes:
         target: NDArray[np.int64],
         predicted: NDArray[np.integer[Any]],
     ) -> None:
-        """output: probabilities [B] of the second of two classes, or [B, classes]. target,
-        predicted: codes [B]."""
+        """output: probabilities [B] of the second of two classes, or [B, classes]; rows in which
+        they are not finite are left out. target, predicted: codes [B]."""
+        confidence = output if output.ndim == 1 else output.max(1)
+        finite = np.isfinite(confidence)
+        if not finite.all():
+            output, target, predicted = output[finite], target[finite], predicted[finite]
+            confidence = confidence[finite]
         if output.ndim == 1:
-            confidence, right = output, target.astype(bool)
+            right = target.astype(bool)
             score = np.minimum((output * THRESHOLDS).astype(np.int64), THRESHOLDS - 1)
             flat = np.bincount(right * THRESHOLDS + score, minlength=2 * THRESHOLDS)
             self.thresholds += flat.reshape(2, THRESHOLDS)
         else:
-            confidence = output.max(1)
             right = predicted == target
         size = len(self.labels)
         places = target * size + predicted
