@@ -70,6 +70,16 @@ def test_rows_without_a_finite_probability_are_not_drawn(monkeypatch, several, m
     assert nothing.as_json() == Classes(["no", "yes"]).as_json()
 
 
+@pytest.mark.parametrize("values", [[1e15], [1e17, 1e17], [1.0, 1.0 + 2**-52, 1.0]])
+def test_residuals_with_no_double_between_them_are_one_bin(values):
+    drawn = Residuals()
+    drawn.update(np.array(values), np.zeros(len(values)))
+    assert drawn.as_json()["residuals"] == {
+        "edges": [min(values), max(values)],
+        "counts": [len(values)],
+    }
+
+
 def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):
     monkeypatch.setattr(diagnostics, "SAMPLE", 4)
     monkeypatch.setattr(diagnostics, "PAIRS", 3)

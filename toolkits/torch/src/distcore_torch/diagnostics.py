@@ -194,10 +194,20 @@ class Residuals:
     def as_json(self) -> JSON:
         values = np.concatenate(self.parts) if self.parts else np.zeros(1)
         # A prediction may be none: exp of a large logit is infinite.
-        counts, edges = np.histogram(values[np.isfinite(values)], RESIDUAL_BINS)
+        counts, edges = _histogram(values[np.isfinite(values)])
         found: JSON = {"residuals": {"edges": edges.tolist(), "counts": counts.tolist()}}
         finite = self.pairs[np.isfinite(self.pairs).all(1)]
         return {**found, "pairs": finite.tolist()} if len(finite) else found
+
+
+def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Counts and edges of RESIDUAL_BINS bins, or of a single one from the lowest to the highest of
+    finite values between which there are no doubles for as many edges."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.histogram(values, RESIDUAL_BINS)
+    except ValueError:
+        return np.array([len(values)]), np.array([values.min(), values.max()])
 
 
 class Diagnostics:
