@@ -305,6 +305,28 @@ def test_rows_of_a_class_that_the_model_does_not_know_are_told_and_not_counted(
     assert set(scores(slice(2, 4))["c"].values()) == {None}
 
 
+def test_probabilities_of_many_classes_that_are_nan_in_one_row_end_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They were counted in no bin that there is, an error of torch's, in training, too."""
+    import torch
+
+    from distcore_torch.training.scores import MergedScores, Scores
+
+    made, labels = feature("output"), [f"c{number}" for number in range(70)]
+    features: Any = SimpleNamespace(outputs=[made], metadata={"c": fitted(made, labels)})
+    logits, target = torch.eye(70), torch.arange(70, dtype=torch.int32)
+    logits[69, 3] = torch.nan
+    merged = MergedScores(Scores(features, split="test"))
+    for rows in (slice(0, 69), slice(69, 70)):
+        part = Scores(features)
+        part.update_logits({"c": logits[rows]}, Rows(c=target[rows]))
+        merged.add(part.state())
+    found = merged.compute()["c"]
+    assert (set(found), set(found.values())) == (set(part.outputs[0].metrics) | {"loss"}, {None})
+    assert "In 1 of 70 rows of the test split the output c is not finite" in caplog.text
+
+
 def test_one_class_or_no_value_is_refused() -> None:
     with pytest.raises(DataError, match="'c' has one class only, 'a'"):
         fitted(feature("output"), ["a", "a", None])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
-from torchmetrics import MeanAbsoluteError
+from torchmetrics import MeanAbsoluteError, MeanMetric
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import PluginBroken
@@ -198,6 +198,46 @@ def test_rows_of_a_class_that_is_none_are_counted_and_are_in_no_mean(monkeypatch
     assert caplog.text.count("4 of 40 rows of the test split have a value of z that") == 2
     none, _ = of(2, 0, 1)
     assert evaluate(module, [none], Scores(features)).compute()["z"] == {"loss": None}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_output_that_is_not_finite_in_one_row_has_no_metrics(caplog, value):
+    """A class was taken from it, right in some rows, and torchmetrics took every probability beside
+    it for a logit: scores that nothing told from true ones."""
+    batch, outputs = tiny_batch(40), {"y": np.zeros(40), "z": np.linspace(0, 1, 40)}
+
+    def of(rows):
+        found = Scores(TinyFeatures(), split="test")
+        cut = {name: each[rows] for name, each in outputs.items()}
+        found.update(cut, Batch(batch.packed[rows], batch.layout))
+        return found
+
+    wanted = of(slice(40)).compute()
+    outputs["z"][33] = value
+    for _ in range(2):
+        found = Together(2).gathers([of(slice(25)), of(slice(25, 40))])
+        assert found == {"y": wanted["y"], "z": dict.fromkeys(wanted["z"])}
+    told = "In 1 of 40 rows of the test split the output z is not finite, so its metrics have no"
+    assert caplog.text.count(told) == 2
+    scores = of(slice(40))
+    scores.reset()
+    outputs["z"][33] = 0.5
+    scores.update(outputs, batch)
+    assert None not in scores.compute()["z"].values()
+
+
+def test_what_is_not_finite_in_a_row_of_a_class_that_is_none_is_in_no_metric(monkeypatch):
+    class Known(MeanMetric):
+        def update(self, output, target):
+            super().update(output[target >= 0])
+
+    monkeypatch.setattr(TinyFeature, "labels", lambda *given: ["no", "yes"])
+    monkeypatch.setattr(TinyFeature, "metrics", lambda *given: {"mean": Known()})
+    batch, scores = tiny_batch(4), Scores(TinyFeatures())
+    batch["z"][1] = -1
+    batch["y"][:] = 0
+    scores.update({"y": np.zeros(4), "z": np.array([0.5, np.nan, 0.5, 0.5])}, batch)
+    assert scores.compute() == {"y": {"mean": 0.0}, "z": {"mean": 0.5}}
 
 
 def test_scores_that_begin_again_are_those_of_new_ones(monkeypatch):

@@ -2,7 +2,8 @@
 
 Losses are sums over rows in float64, divided once. Metrics are torchmetrics' of each output
 feature; states of several ranks, or of pieces of a dataset, are merged exactly (merging.py). What
-cannot be computed (no rows, one class for an ROC AUC) is null with a warning.
+cannot be computed (no rows, one class for an ROC AUC) is null with a warning; so is everything of
+an output that is not finite in some row: of the others alone it would look better than it is.
 """
 
 from __future__ import annotations
@@ -130,11 +131,13 @@ class Scores:
 
 class OutputState(NamedTuple):
     """Sums over some rows of one output. loss: None if there were no logits; metrics: their states;
-    unknown: rows whose class the model does not know, which are in neither."""
+    unknown: rows whose class the model does not know, which are in neither; not_finite: other rows
+    in which the output is not finite: if there are some, the metrics saw not all the rows."""
 
     loss: float | None
     metrics: Mapping[str, State]
     unknown: int
+    not_finite: int
 
 
 class ScoresState(NamedTuple):
@@ -158,17 +161,21 @@ class MergedScores:
         self._losses: list[list[float | None]] = [[] for _ in self._outputs]
         self._metrics: list[dict[str, tuple[Any, MergedState]]] = [{} for _ in self._outputs]
         self._unknown = [0] * len(self._outputs)
+        self._not_finite = [0] * len(self._outputs)
 
     def add(self, state: ScoresState) -> None:
         """Add a part; one without rows says nothing, and its metrics may never have been made."""
         self.rows += state.rows
         if not state.rows:
             return
-        for index, (loss, metrics, unknown) in enumerate(state.outputs):
+        for index, (loss, metrics, unknown, not_finite) in enumerate(state.outputs):
             self._losses[index].append(loss)
             self._unknown[index] += unknown
+            self._not_finite[index] += not_finite
             if metrics and not self._metrics[index]:
                 self._metrics[index] = self._outputs[index].empty(metrics)
+            if not_finite:  # the metrics may have seen no row
+                continue
             for name, each in metrics.items():
                 self._metrics[index][name][1].add(each)
 
@@ -183,13 +190,22 @@ class MergedScores:
         combined: float | None = 0.0
         for index, each in enumerate(self._outputs):
             counted = self.rows - self._unknown[index]
+            told = f" of the {self.split} split" if self.split else "", printable(each.name)
             if counted < self.rows:
                 log.warning(
                     "%d of %d rows%s have a value of %s that the model was not trained with; its "
                     "metrics are of the others.",
                     *(self._unknown[index], self.rows),
-                    *(f" of the {self.split} split" if self.split else "", printable(each.name)),
+                    *told,
                 )
+            if self._not_finite[index]:
+                log.warning(
+                    "In %d of %d rows%s the output %s is not finite, so its metrics have no value. "
+                    "Look for extreme values in their inputs.",
+                    *(self._not_finite[index], counted),
+                    *told,
+                )
+                counted = 0
             found = each.values(self._losses[index], self._metrics[index], counted, self.split)
             result[each.name] = found
             loss = found.get("loss")
@@ -214,6 +230,7 @@ class _Output:
         self._pending_values = 0
         self._has_classes = feature.labels(metadata) is not None
         self._unknown: torch.Tensor | int = 0  # a tensor: nobody waits for it at every batch
+        self._not_finite = 0
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -224,7 +241,7 @@ class _Output:
 
     def reset(self) -> None:
         self.loss = None
-        self._pending, self._pending_values, self._unknown = [], 0, 0
+        self._pending, self._pending_values, self._unknown, self._not_finite = [], 0, 0, 0
         for metric in (self._metrics or {}).values():
             metric.reset()
 
@@ -261,6 +278,13 @@ class _Output:
         self._pending, self._pending_values = [], 0
         output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         target = targets[0] if len(targets) == 1 else torch.cat(targets)
+        if not output.sum().isfinite():
+            rows = ~output.isfinite().reshape(len(output), -1).all(1)
+            if self._has_classes:
+                rows &= torch.as_tensor(target, device=rows.device) >= 0
+            self._not_finite += int(rows.sum())
+            if rows.any():
+                return
         # Evaluation runs in inference mode; states made there may only be changed there.
         with torch.inference_mode():
             for metric in self.metrics.values():
@@ -282,7 +306,7 @@ class _Output:
         self._flush()
         loss = None if self.loss is None else float(self.loss)
         states = {name: _on_cpu(each.metric_state) for name, each in (self._metrics or {}).items()}
-        return OutputState(loss, states, int(self._unknown))
+        return OutputState(loss, states, int(self._unknown), self._not_finite)
 
     def values(
         self,
@@ -292,7 +316,7 @@ class _Output:
         split: str,
     ) -> JSON:
         """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it
-        has no value. rows: that are counted."""
+        has no value. rows: that are counted; 0: nothing has a value."""
         known = [loss for loss in losses if loss is not None]
         if not rows:
             return dict.fromkeys([*(["loss"] if len(known) == len(losses) else []), *metrics])
