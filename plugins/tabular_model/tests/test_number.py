@@ -374,3 +374,17 @@ def test_clip_is_in_original_units() -> None:
     predictions = network.predictions(output.numpy(), metadata)
     assert predictions.schema.names == ["x_predictions"]
     assert predictions["x_predictions"].to_pylist() == pytest.approx([0.0, 10.0, 10.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("low", [-5.0, -1.0])
+def test_a_clip_from_below_what_log1p_is_defined_for_bounds_nothing_there(low: float) -> None:
+    """It was NaN, and so was every prediction."""
+    import torch
+
+    made = feature("output", clip=[low, 10.0], normalization="log1p")
+    metadata = fitted(made, [5.0, 15.0])
+    free = feature("output", normalization="log1p").network()
+    logits = torch.tensor([-30.0, 0.0, 9.0])
+    found = made.network().output(logits, metadata)
+    assert found[:2].equal(free.output(logits, metadata)[:2])
+    assert found[2].item() == pytest.approx(np.log1p(10.0))

@@ -172,6 +172,12 @@ def test_older_spellings() -> None:
             "f.tied: known in Ludwig, but not carried out here; leave it out (only null",
         ),
         ("number", "output", {"clip": [3, 1]}, "clip must be [low, high] with low < high"),
+        (
+            "number",
+            "output",
+            {"clip": [-5, -1], "preprocessing": {"normalization": "log1p"}},
+            "clip must end above -1, as all predictions with the normalization log1p lie there",
+        ),
         ("number", "output", {"loss": {"type": "huber", "delta": 0}}, "f.loss.delta"),
         ("number", "output", {"loss": {"type": "mse"}}, "f.loss.type: unknown type 'mse'"),
         ("number", "output", {"loss": {"weight": -1}}, "f.loss.weight"),

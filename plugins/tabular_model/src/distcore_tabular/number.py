@@ -229,9 +229,12 @@ class NumberNetwork(MemberNetwork):
         values = codes_of(logits.float(), metadata)
         if self.feature.options.clip is None:
             return values
-        bounds = np.empty(2, np.float32)
+        clip, bounds = np.array(self.feature.options.clip), np.empty(2, np.float32)
+        if metadata["normalization"] == "log1p":
+            clip = np.maximum(clip, -1.0)  # no prediction lies below
         unclipped = {**metadata, "outlier": None}
-        _normalise(np.array(self.feature.options.clip), unclipped, np.empty(2), bounds)
+        with np.errstate(divide="ignore"):  # log1p of -1 is -inf, which bounds nothing
+            _normalise(clip, unclipped, np.empty(2), bounds)
         return values.clamp(float(bounds[0]), float(bounds[1]))
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:

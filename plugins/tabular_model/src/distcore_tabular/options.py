@@ -277,8 +277,15 @@ class NumberOutputOptions(OutputOptions):
 
     @model_validator(mode="after")
     def _clip_is_a_range(self) -> Self:
-        if self.clip is not None and self.clip[0] >= self.clip[1]:
+        if self.clip is None:
+            return self
+        if self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip must be [low, high] with low < high, not {list(self.clip)}")
+        if self.preprocessing.normalization == "log1p" and self.clip[1] <= -1.0:
+            raise ValueError(
+                f"clip must end above -1, as all predictions with the normalization log1p lie "
+                f"there, not at {self.clip[1]}"
+            )
         return self
 
 
