@@ -130,6 +130,31 @@ def test_missing_values_become(preprocessing: dict[str, Any], code: int) -> None
     assert metadata["counts"] == [1 + (code == 0), 2 + (code == 1)]
 
 
+@pytest.mark.parametrize(
+    ("preprocessing", "value", "counts"),
+    [
+        ({"missing_value_strategy": "fill_with_false"}, "yes", [2, 1]),
+        ({"missing_value_strategy": "fill_with_true"}, "no", [1, 2]),
+        ({"missing_value_strategy": "fill_with_const", "fill_value": "no"}, "yes", [2, 1]),
+    ],
+)
+def test_of_an_output_missing_values_may_be_a_class(
+    preprocessing: dict[str, Any], value: str, counts: list[int]
+) -> None:
+    """It was refused as one of one class."""
+    made = feature("output", **preprocessing)
+    metadata = fitted(made, [None, value, None])
+    assert metadata["counts"] == counts
+    codes = made.encode(column([None, value, None]), metadata).to_pylist()
+    assert codes == [float(value == "no"), float(value == "yes"), float(value == "no")]
+
+
+@pytest.mark.parametrize("strategy", ["fill_with_true", "fill_with_mode", "drop_row", "bfill"])
+def test_an_output_has_one_class_if_missing_values_are_no_other(strategy: str) -> None:
+    with pytest.raises(DataError, match="'b' has one class only, 'yes'"):
+        fitted(feature("output", missing_value_strategy=strategy), ["yes", None])
+
+
 def test_a_dropped_row_is_not_counted() -> None:
     assert fitted(feature("output"), ["yes", "no", None])["counts"] == [1, 1]
 

@@ -50,7 +50,7 @@ class BinaryFeature(TabularFeature):
 
     def finish(self, state: Counts) -> JSON:
         """Raises DataError if there is nothing but white space, more than two values, or an output
-        has one class alone."""
+        has one class alone once missing values are filled."""
         ranked, rows = state.ranked()
         if len(ranked) > 1000:
             raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
@@ -63,16 +63,16 @@ class BinaryFeature(TabularFeature):
         counts = [
             sum(each for label, each in found.items() if str2bool[label] == code) for code in (0, 1)
         ]
-        if self.role == "output" and 0 in counts:
-            raise DataError(
-                f"Column {self.name!r} has one class only, {next(iter(found))!r}, and an output "
-                "needs two. Give data with both classes, or predict another column."
-            )
         seen = {canonical(label, kind): code for label, code in str2bool.items()}
         metadata: JSON = {"kind": kind, "bool2str": labels, "str2bool": dict(sorted(seen.items()))}
         fill = self._fill(metadata, counts)
         if self.missing.startswith("fill_with"):
             counts[fill] += state.missing
+        if self.role == "output" and 0 in counts:
+            raise DataError(
+                f"Column {self.name!r} has one class only, {next(iter(found))!r}, and an output "
+                "needs two. Give data with both classes, or predict another column."
+            )
         return {**metadata, "counts": counts, "fill": fill}
 
     def column(self, metadata: JSON) -> Column:
