@@ -221,6 +221,27 @@ def test_a_run_goes_on_where_one_of_two_outputs_was_over(trainer, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize("outputs", ["y", "yz"])
+def test_a_run_that_stopped_early_goes_on_with_more_patience(trainer, outputs, tmp_path):
+    """It was over for good."""
+    kinds = {"y": "binary", "z": "number"}
+    outputs = [{"name": name, "type": kinds[name]} for name in outputs]
+    options = {"num_boost_round": 60, "trees_per_evaluation": 1, "learning_rate": 0.3}
+    first = trained(tmp_path, trainer, outputs=outputs, early_stopping_rounds=2, **options)
+    stopped, more = log_of(first)[-1]["epoch"], {"early_stopping_rounds": 10, **options}
+    again = distcore.train(
+        config(tmp_path, trainer, outputs, **more),
+        data.table(600),
+        model_resume_path=first.directory,
+        view="none",
+    )
+    whole = trained(tmp_path / "whole", trainer, outputs=outputs, **more)
+    assert stopped < log_of(again)[-1]["epoch"] == log_of(whole)[-1]["epoch"]
+    if trainer == "lightgbm" or len(outputs) == 1:  # XGBoost draws anew at each checkpoint
+        assert digests(Path(again.model)) == digests(Path(whole.model))
+
+
+@BOTH
 def test_a_search_of_the_trainers_options(trainer, tmp_path):
     """A trial is one model in one process; its score is that of the trees that are kept."""
     made = config(tmp_path, trainer, num_boost_round=40, trees_per_evaluation=2)

@@ -66,16 +66,28 @@ def boosting(forests, **options):
     return Boosting(job, made, forests, {}, lambda rounds: told.append(rounds), Progress()), told
 
 
+def test_a_forest_that_was_over_goes_on_with_more_patience_from_where_it_stood():
+    one = growing("one", [5, 6, 4, 3, 3, 3, 2])
+    other = growing("other", [9, 8, 7, 6, 6, 6])
+    boosting([one, other], early_stopping_rounds=1, num_boost_round=3)[0].run()
+    assert (one.standing.rounds, other.standing.rounds) == (2, 3)
+    boosting([one, other], early_stopping_rounds=2)[0].run()
+    assert one.standing == Standing(rounds=6, best=4, value=3.0)
+    assert other.standing == Standing(rounds=6, best=4, value=6.0)
+    boosting([one, other], early_stopping_rounds=9)[0].run()
+    assert one.standing == Standing(rounds=7, best=7, value=2.0, grown_out=True)
+    assert other.standing == Standing(rounds=6, best=4, value=6.0, grown_out=True)
+
+
 def test_each_forest_is_over_by_its_own_metric_and_the_model_has_its_best_rounds():
     one = growing("one", [5, 4, 4, 4.5, 1])
     other = growing("other", [0.5, NAN, 0.7, 0.6, 0.8, 0.1, 0.8, 0.9], "auc")
     short = growing("short", [9, 8, 7, 6, 5, 4])  # no split improves anything any more
     found, told = boosting([one, other, short], early_stopping_rounds=2)
     found.run()
-    assert vars(one.standing) == {"rounds": 4, "best": 2, "value": 4.0, "over": True}
-    assert vars(other.standing) | {"value": 0} == {"rounds": 7, "best": 5, "value": 0, "over": True}
-    assert other.standing.value == pytest.approx(0.8)
-    assert vars(short.standing) == {"rounds": 6, "best": 6, "value": 4.0, "over": True}
+    assert one.standing == Standing(rounds=4, best=2, value=4.0)
+    assert other.standing == Standing(rounds=7, best=5, value=pytest.approx(0.8))
+    assert short.standing == Standing(rounds=6, best=6, value=4.0, grown_out=True)
     assert [found.kept(each) for each in (one, other, short)] == [2, 5, 6]
     assert found.lead is short
     assert told == [7]
@@ -86,7 +98,7 @@ def test_without_validation_rows_or_patience_every_round_is_kept(validates, pati
     one = growing("one", [5, 6, 7], validates=validates)
     found, _ = boosting([one], early_stopping_rounds=patience)
     found.run()
-    assert (one.standing.over, one.standing.rounds, found.kept(one)) == (True, 3, 3)
+    assert (one.standing.grown_out, one.standing.rounds, found.kept(one)) == (True, 3, 3)
     assert one.standing.best == (1 if validates else 3)
 
 

@@ -33,12 +33,13 @@ class Standing:
     """How the forest of an output feature stands.
 
     rounds: grown. best, value: the round with the best value of the watched metric on the
-        validation split, or the last one if there is no such split. over: it grows no more."""
+        validation split, or the last one if there is no such split. grown_out: no split improves
+        anything any more."""
 
     rounds: int = 0
     best: int = 0
     value: float | None = None
-    over: bool = False
+    grown_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class Boosting:
         while self.rounds < last and not self._over() and not self.stopped:
             self.rounds += 1
             for each in self.forests:
-                if not each.standing.over:
+                # More than one where a forest that was over goes on with more patience.
+                while each.standing.rounds < self.rounds and not self._is_over(each):
                     self._grow(each)
             self.progress.done = self.rounds
             self.progress.note = self._note()
@@ -176,22 +178,26 @@ class Boosting:
     # ---------------------------------------------------------- a round
 
     def _over(self) -> bool:
-        return all(each.standing.over for each in self.forests)
+        return all(map(self._is_over, self.forests))
+
+    def _is_over(self, each: Growing) -> bool:
+        """Whether it grows no more. Not kept: a run may go on with another patience."""
+        standing, patience = each.standing, self.options.early_stopping_rounds
+        return standing.grown_out or 0 < patience <= standing.rounds - standing.best
 
     def _grow(self, each: Growing) -> None:
-        """One round of one forest; its value on the validation split says whether it is over."""
-        standing, patience = each.standing, self.options.early_stopping_rounds
+        """One round of one forest, and its value on the validation split."""
+        standing = each.standing
         if not each.forest.grow():
-            standing.over = True
+            standing.grown_out = True
             return
-        standing.rounds = self.rounds
+        standing.rounds += 1
         if not self.validates:
-            standing.best = self.rounds
+            standing.best = standing.rounds
             return
         value = each.value(each.watched, "validation", each.forest.outputs("validation"))
         if each.better(value):
-            standing.best, standing.value = self.rounds, value
-        standing.over = bool(patience) and self.rounds - standing.best >= patience
+            standing.best, standing.value = standing.rounds, value
 
     def _evaluate(self) -> None:
         self.stopped = self.tell(self.metrics(lambda each, part: each.forest.outputs(part)))
