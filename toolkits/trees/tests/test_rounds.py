@@ -79,6 +79,14 @@ def test_a_forest_that_was_over_goes_on_with_more_patience_from_where_it_stood()
     assert other.standing == Standing(rounds=6, best=4, value=6.0, grown_out=True)
 
 
+def test_without_validation_rows_no_best_validation_is_told():
+    one = growing("one", [5, 6, 7], validates=False)
+    found, told = boosting([one], trees_per_evaluation=1)
+    found.run()
+    assert [each["step"] for each in told[:-1:2]] == [1, 2, 3]
+    assert (found.progress.note, one.standing.value) == ("", None)
+
+
 def test_each_forest_is_over_by_its_own_metric_and_the_model_has_its_best_rounds():
     one = growing("one", [5, 4, 4, 4.5, 1])
     other = growing("other", [0.5, NAN, 0.7, 0.6, 0.8, 0.1, 0.8, 0.9], "auc")

@@ -221,8 +221,7 @@ class Boosting:
         standing, name, watched = self.lead.standing, self.lead.feature.name, self.lead.watched
         split = "validation" if self.validates else "training"
         value = metrics[split].get(name, {}).get(watched)
-        if not self.validates:
-            standing.value = value
+        best = standing.value if self.validates else value
         patience = self.options.early_stopping_rounds if self.validates else 0
         return Round(
             evaluation=self.rounds,
@@ -234,8 +233,8 @@ class Boosting:
             feature=name,
             metric=watched,
             value=value,
-            best=standing.value,
-            best_evaluation=standing.best if standing.value is not None else None,
+            best=best,
+            best_evaluation=standing.best if best is not None else None,
             patience_left=max(0, patience - (self.rounds - standing.best)) if patience else None,
             seconds=round(time.monotonic() - self.progress.started, 3),
             unit=UNIT,
