@@ -437,10 +437,9 @@ class TrainLoop:
     def _take_sums(self, parts: list[list[float]]) -> None:
         """Take this rank's of the sums that were saved."""
         rank, own = self.strategy.rank, len(self.stepper.sums)
-        first = sum(self.strategy.gather(own)[: rank.index])
-        if len(parts) != sum(
-            self.strategy.gather(own)
-        ):  # another number of ranks: rank 0 takes all
+        counts = self.strategy.gather(own)
+        first = sum(counts[: rank.index])
+        if len(parts) != sum(counts):  # another number of ranks: rank 0 takes all
             parts, first = [[sum(column) for column in zip(*parts, strict=True)]], rank.index
         mine = parts[first : first + own]
         if mine:
