@@ -77,10 +77,9 @@ def leave() -> None:
     import horovod.torch as hvd
 
     hvd.shutdown()
-    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
-        if IN_GROUP in os.environ:
+    if os.environ.pop(IN_GROUP, None) is not None:
+        for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
             del os.environ[name]
-    os.environ.pop(IN_GROUP, None)
 
 
 def slot(rank: Rank, hosts: list[str]) -> dict[str, str]:
