@@ -35,17 +35,20 @@ if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
 
 SECTIONS = (
-    *(
-        "input_features",
-        "output_features",
-        "preprocessing",
-        "combiner",
-        "trainer",
-        "defaults",
-        "backend",
-        "model",
-    ),
-    *("plugins", "extensions", "random_seed", "hyperopt", "model_type", "ludwig_version"),
+    "input_features",
+    "output_features",
+    "preprocessing",
+    "combiner",
+    "trainer",
+    "defaults",
+    "backend",
+    "model",
+    "plugins",
+    "extensions",
+    "random_seed",
+    "hyperopt",
+    "model_type",
+    "ludwig_version",
 )
 PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+._-]*://[^/@\s:]*:[^/@\s]+@")
 

@@ -25,16 +25,15 @@ PARTS = {kind: role.section for kind, role in ROLES.items() if role.section}
 """The options of `backend` that name a plugin, by its kind."""
 
 FULLY_CONNECTED = (
-    *(
-        "fc_layers",
-        "output_size",
-        "use_bias",
-        "weights_initializer",
-        "bias_initializer",
-        "norm",
-        "norm_params",
-    ),
-    *("activation", "dropout"),
+    "fc_layers",
+    "output_size",
+    "use_bias",
+    "weights_initializer",
+    "bias_initializer",
+    "norm",
+    "norm_params",
+    "activation",
+    "dropout",
 )
 """Flat options of an output feature that a decoder knows with `fc_` before them (Ludwig before
 0.6)."""

@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KINDS = (
-    *(
-        "features",
-        "models",
-        "backends",
-        "caches",
-        "processors",
-        "trainers",
-        "loaders",
-        "extensions",
-    ),
-    *("executors", SECTION.kind),
+    "features",
+    "models",
+    "backends",
+    "caches",
+    "processors",
+    "trainers",
+    "loaders",
+    "extensions",
+    "executors",
+    SECTION.kind,
 )
 
 

@@ -28,14 +28,15 @@ NO_CAUSE = ("extensions", "hyperopt", "plugins", "random_seed")
 """Sections of the config that change no weights, or that are compared by themselves."""
 
 NO_CAUSE_OPTIONS = (
-    *("backend.cache_dir", "backend.cache_format", "backend.processor", "backend.trainer.logdir"),
-    *(
-        "backend.trainer.max_retries",
-        "trainer.ledger_steps",
-        "trainer.grace_seconds",
-        "trainer.hang_seconds",
-        "trainer.replay",
-    ),
+    "backend.cache_dir",
+    "backend.cache_format",
+    "backend.processor",
+    "backend.trainer.logdir",
+    "backend.trainer.max_retries",
+    "trainer.ledger_steps",
+    "trainer.grace_seconds",
+    "trainer.hang_seconds",
+    "trainer.replay",
 )
 
 NOT_IF_EXACT = ("workers", "threads", "backend", "trainer")

@@ -51,13 +51,15 @@ SWITCHES = (
 """Environment variables that libraries of numbers look at."""
 
 FILES = (
-    *(
-        "description.json",
-        "training_statistics.json",
-        "test_statistics.json",
-        "test_diagnostics.json",
-    ),
-    *("digests.json", "training_log.jsonl", results.PREDICTIONS, LEDGER, f"{MODEL}/model.json"),
+    "description.json",
+    "training_statistics.json",
+    "test_statistics.json",
+    "test_diagnostics.json",
+    "digests.json",
+    "training_log.jsonl",
+    results.PREDICTIONS,
+    LEDGER,
+    f"{MODEL}/model.json",
 )
 """What the finished receipt has digests of. model.json holds those of the weights."""
 

@@ -14,35 +14,34 @@ from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.upgrade import Upgrade, words
 
 LUDWIG_TYPES = (
-    *(
-        "number",
-        "binary",
-        "category",
-        "text",
-        "set",
-        "bag",
-        "sequence",
-        "timeseries",
-        "vector",
-        "image",
-        "audio",
-    ),
-    *("date", "h3", "anomaly", "category_distribution"),
+    "number",
+    "binary",
+    "category",
+    "text",
+    "set",
+    "bag",
+    "sequence",
+    "timeseries",
+    "vector",
+    "image",
+    "audio",
+    "date",
+    "h3",
+    "anomaly",
+    "category_distribution",
 )
 """Every feature type that Ludwig has, installed here or not."""
 
 _SECTIONS = {
     **dict.fromkeys(
         (
-            *(
-                "base_model",
-                "adapter",
-                "adapters",
-                "prompt",
-                "generation",
-                "quantization",
-                "model_parameters",
-            ),
+            "base_model",
+            "adapter",
+            "adapters",
+            "prompt",
+            "generation",
+            "quantization",
+            "model_parameters",
             "is_multimodal",
         ),
         "is for Ludwig's language models, which are not carried out here; remove it",

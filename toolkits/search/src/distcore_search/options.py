@@ -18,18 +18,16 @@ TimeAttribute = Literal["training_iteration", "time_total_s"]
 FOREIGN = "needs a package that distcore does not drive; use optuna (TPE) or variant_generator"
 ALGORITHMS_NOT_HERE = dict.fromkeys(
     (
-        *(
-            "ax",
-            "bayesopt",
-            "blendsearch",
-            "bohb",
-            "cfo",
-            "dragonfly",
-            "hebo",
-            "hyperopt",
-            "nevergrad",
-            "skopt",
-        ),
+        "ax",
+        "bayesopt",
+        "blendsearch",
+        "bohb",
+        "cfo",
+        "dragonfly",
+        "hebo",
+        "hyperopt",
+        "nevergrad",
+        "skopt",
         "zoopt",
     ),
     FOREIGN,
