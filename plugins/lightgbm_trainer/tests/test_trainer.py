@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import lightgbm
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -14,7 +15,7 @@ import yaml
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import ConfigError, UserError
-from distcore_lightgbm.trainer import LightGBMForest
+from distcore_lightgbm.trainer import LightGBMForest, SavedForest
 from distcore_testing import data
 from distcore_trees import Rows
 
@@ -94,7 +95,6 @@ def test_where_it_is_not_installed_the_error_says_what_to_install(penguins):
 def test_scores_are_those_of_the_library_itself(target, kind, tmp_path):
     """The same rows, options and trees: what differs is that inputs were normalised, which keeps
     their order."""
-    import lightgbm
     from sklearn.metrics import roc_auc_score
 
     rows = data.table(3000)
@@ -169,23 +169,77 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path):
         distcore.train(config, data.table(), output_directory=tmp_path / "results")
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_a_forest_that_goes_on_ends_with_the_same_bytes(share: float) -> None:
-    inputs = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
-    rows = Rows(inputs, (), (inputs[:, 0] > 0).astype(np.float32), None, np.ones(200, np.bool_))
+def forest(
+    inputs: np.ndarray,
+    share: float,
+    before: bytes | None = None,
+    objective: str = "binary",
+    **options: object,
+) -> LightGBMForest:
+    """Of rows whose target is told by the first column; the last one holds codes."""
+    target = (inputs[:, 0] > 0).astype(np.float32)
+    rows = Rows(inputs, [inputs.shape[1] - 1], target, None, np.ones(len(inputs), np.bool_))
     parameters = {
-        "objective": "binary",
+        "objective": objective,
         "feature_fraction": share,
         "device_type": "cpu",
         "seed": 42,
         "num_threads": 1,
         "verbosity": -1,
+        **options,
     }
+    return LightGBMForest(parameters, rows, None, before)
 
-    def grown(before: bytes | None, rounds: int) -> bytes:
-        forest = LightGBMForest(parameters, rows, None, before)
-        for _ in range(rounds):
-            forest.grow()
-        return forest.content()
 
-    assert grown(grown(None, 2), 3) == grown(None, 5)
+def grown(made: LightGBMForest, rounds: int) -> list[bool]:
+    return [made.grow() for _ in range(rounds)]
+
+
+def numbers(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
+
+
+def with_a_column_that_cannot_be_split() -> np.ndarray:
+    """Ten classes of 15 rows each, of which a leaf of 20 cannot be made."""
+    return np.stack([numbers(150, 1)[:, 0], np.arange(150) % 10], 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_forest_that_goes_on_ends_with_the_same_bytes(share: float) -> None:
+    """From an older version's checkpoint, which has the trees alone, too."""
+    inputs = np.abs(numbers(200, 4))
+    inputs[:, 0] -= 1
+    whole, first = forest(inputs, share), forest(inputs, share)
+    assert all(grown(whole, 5) + grown(first, 2))
+    for before in (first.content(), first.first(2)):
+        again = forest(inputs, share, before)
+        assert all(grown(again, 3))
+        assert again.content() == whole.content()
+
+
+def test_a_round_whose_columns_cannot_be_split_does_not_end_the_forest() -> None:
+    inputs = with_a_column_that_cannot_be_split()
+    whole, outputs = forest(inputs, 0.5), []
+    for _ in range(12):
+        assert whole.grow()
+        outputs.append(whole.outputs("train"))
+    assert len(np.unique(outputs, axis=0)) in range(3, 11), "no round, or each, drew that column"
+    for rounds, told in enumerate(outputs, start=1):
+        saved = SavedForest(lightgbm.Booster(model_str=whole.first(rounds).decode()))
+        np.testing.assert_allclose(saved.outputs(inputs), told, rtol=1e-6)
+        first = forest(inputs, 0.5)
+        grown(first, rounds)
+        again = forest(inputs, 0.5, first.content())
+        assert all(grown(again, 12 - rounds))
+        assert again.content() == whole.content()
+
+
+def test_a_forest_that_goes_on_is_over_where_it_would_have_been() -> None:
+    """A tree of full weight tells the target of two values, and no second one improves on it."""
+    inputs = (np.arange(200) % 2).astype(np.float32)[:, None]
+    options = {"objective": "regression", "learning_rate": 1.0}
+    first = forest(inputs, 1.0, **options)
+    assert grown(first, 1) == [True]
+    again = forest(inputs, 1.0, first.content(), **options)
+    assert grown(first, 1) == grown(again, 1) == [False]
+    assert again.first(1) == first.first(1)

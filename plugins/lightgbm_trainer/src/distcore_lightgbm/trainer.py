@@ -3,6 +3,7 @@ saved."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import lightgbm
@@ -24,6 +25,10 @@ OF_LOSS = {
 }
 """LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is
 least where it is."""
+
+
+TREES = "\nafter each round, so many: "
+"""In a checkpoint, between the trees and how many there were after each round."""
 
 
 class LightGBMTrainer(TreeTrainer[LightGBMOptions]):
@@ -86,17 +91,21 @@ class LightGBMForest:
         self._rows = {"train": train, "validation": validation}
         self._data = dataset(train)
         self._held_out = [dataset(validation, self._data)] if validation is not None else []
-        self._before = lightgbm.Booster(model_str=before.decode()) if before is not None else None
+        text, _, trees = (before or b"").decode().partition(TREES)
+        self._before = lightgbm.Booster(model_str=text) if text else None
         self._booster: lightgbm.Booster | None = None
-        self._rounds = self._before.current_iteration() if self._before is not None else 0
+        grown = self._before.current_iteration() if self._before is not None else 0
+        self._trees: list[int] = json.loads(trees) if trees else [*range(1, grown + 1)]
 
     def grow(self) -> bool:
         """See `distcore_trees.Forest`. Each tree draws its columns by a seed of its own, so that a
-        run that goes on draws the same. One that draws none keeps the first: its file names it."""
+        run that goes on draws the same. One that draws none keeps the first: its file names it.
+
+        Where columns are drawn a round that grows no tree ends nothing: the next may draw one that
+        can be split."""
         draws = self._parameters["feature_fraction"] < 1
-        place = self._rounds if draws else 0
+        place = len(self._trees) if draws else 0
         seed = {"feature_fraction_seed": self._parameters["seed"] + place}
-        self._rounds += 1
         try:
             if self._booster is None:
                 self._booster = lightgbm.train(
@@ -107,15 +116,20 @@ class LightGBMForest:
                     init_model=self._before,
                     keep_training_booster=True,
                 )
-                return True
-            if draws:
-                self._booster.reset_parameter(seed)
-            return not self._booster.update()
+            else:
+                if draws:
+                    self._booster.reset_parameter(seed)
+                self._booster.update()
         except lightgbm.basic.LightGBMError as error:
             raise UserError(
                 f"LightGBM refuses to train ({error}). Change the options of backend.trainer"
                 + ("." if self._parameters["device_type"] == "cpu" else ", or train on the CPU.")
             ) from error
+        trees = self._booster.current_iteration()
+        if not draws and [trees] == self._trees[-1:]:
+            return False
+        self._trees.append(trees)
+        return True
 
     def outputs(self, part: Part) -> NDArray[np.float32]:
         """Those that the library keeps while it trains; of trees that were over when their run was
@@ -135,13 +149,14 @@ class LightGBMForest:
         return found[0].astype(np.float32)
 
     def content(self) -> bytes:
-        return self.first(self._rounds)
+        """The trees, and how many there were after each round."""
+        return self.first(len(self._trees)) + f"{TREES}{json.dumps(self._trees)}".encode()
 
     def first(self, rounds: int) -> bytes:
         """LightGBM's text format."""
         booster = self._booster or self._before
         assert booster is not None
-        text: str = booster.model_to_string(num_iteration=rounds)
+        text: str = booster.model_to_string(num_iteration=self._trees[rounds - 1])
         return text.encode()
 
 
