@@ -343,13 +343,22 @@ def test_going_on_from_another_model_is_refused(trainer, tmp_path):
 
 
 @BOTH
-def test_a_loss_that_the_library_does_not_have_is_refused_by_name(trainer, tmp_path):
-    outputs = [{"name": "y", "type": "binary", "loss": "focal"}]
-    with pytest.raises(
-        UserError, match=r"no loss 'focal', which 'y' asks for.*local or data_parallel"
-    ):
-        distcore.train(
-            config(tmp_path, trainer, outputs),
-            data.table(),
-            output_directory=tmp_path / "results",
-        )
+@pytest.mark.parametrize(
+    ("name", "kind", "loss"),
+    [
+        ("y", "binary", "focal"),
+        ("k", "category", "poly"),
+        ("z", "number", "mean_absolute_percentage_error"),
+        ("z", "number", "root_mean_squared_percentage_error"),
+    ],
+)
+def test_a_loss_that_the_library_does_not_have_is_refused_by_name(
+    trainer, name, kind, loss, tmp_path
+):
+    given = config(tmp_path, trainer, [{"name": name, "type": kind, "loss": loss}])
+    said = rf"no loss '{loss}', which '{name}' asks for.*local or data_parallel"
+    refused = pytest.raises(UserError, match=said)
+    with refused:
+        distcore.plan(given, data.table())
+    with refused:
+        distcore.train(given, data.table(), output_directory=tmp_path / "results")

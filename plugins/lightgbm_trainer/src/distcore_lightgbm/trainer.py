@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from distcore_trees import Part
 
 OF_LOSS = {
+    "binary_weighted_cross_entropy": "binary",
+    "softmax_cross_entropy": "multiclass",
+    "mean_squared_error": "regression",
+    "root_mean_squared_error": "regression",  # least where its square is
     "mean_absolute_error": "regression_l1",
-    "mean_absolute_percentage_error": "mape",
     "huber": "huber",
 }
-"""LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is
-least where it is."""
+"""LightGBM's objective for a `loss.type`. Its `mape` is none: it counts every target below 1 as 1,
+and would take percentages of normalized values."""
 
 
 TREES = "\nafter each round, so many: "
@@ -35,7 +38,7 @@ class LightGBMTrainer(TreeTrainer[LightGBMOptions]):
     """`backend: {trainer: {type: lightgbm}}`."""
 
     name, ending = "lightgbm", "txt"
-    refused = ("focal", "poly")
+    losses = OF_LOSS
 
     def uses_gpu(self, backend: Backend) -> bool:
         """If the options say so."""
@@ -69,16 +72,13 @@ class LightGBMTrainer(TreeTrainer[LightGBMOptions]):
 
 
 def parameters_of(output: Output) -> JSON:
-    """Objective, and classes if there are several."""
-    if output.kind == "binary":
-        return {"objective": "binary"}
+    """Objective, with its options."""
+    found: JSON = {"objective": OF_LOSS[output.loss.type]}
     if output.kind == "category":
-        return {"objective": "multiclass", "num_class": output.classes}
-    objective = OF_LOSS.get(output.loss.type, "regression")
-    return {
-        "objective": objective,
-        **({"alpha": output.loss.delta} if objective == "huber" else {}),
-    }
+        found["num_class"] = output.classes
+    if output.loss.type == "huber":
+        found["alpha"] = output.loss.delta
+    return found
 
 
 class LightGBMForest:

@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 
     from distcore_trees import Part
 
-OF_LOSS = {"mean_absolute_error": "reg:absoluteerror", "huber": "reg:pseudohubererror"}
-"""XGBoost's objective for a number's `loss.type`; any other is squared error, whose root is
-least where it is."""
+OF_LOSS = {
+    "binary_weighted_cross_entropy": "binary:logistic",
+    "softmax_cross_entropy": "multi:softprob",
+    "mean_squared_error": "reg:squarederror",
+    "root_mean_squared_error": "reg:squarederror",  # least where its square is
+    "mean_absolute_error": "reg:absoluteerror",
+    "huber": "reg:pseudohubererror",
+}
+"""XGBoost's objective for a `loss.type`."""
 
 
 class XGBoostTrainer(TreeTrainer[XGBoostOptions]):
     """`backend: {trainer: {type: xgboost}}`."""
 
     name, ending = "xgboost", "ubj"
-    refused = (
-        "focal",
-        "poly",
-        "mean_absolute_percentage_error",
-        "root_mean_squared_percentage_error",
-    )
+    losses = OF_LOSS
 
     def uses_gpu(self, backend: Backend) -> bool:
         """If the options say so."""
@@ -71,14 +72,13 @@ class XGBoostTrainer(TreeTrainer[XGBoostOptions]):
 
 
 def parameters_of(output: Output) -> JSON:
-    """Objective, and classes if there are several."""
-    if output.kind == "binary":
-        return {"objective": "binary:logistic"}
+    """Objective, with its options."""
+    found: JSON = {"objective": OF_LOSS[output.loss.type]}
     if output.kind == "category":
-        return {"objective": "multi:softprob", "num_class": output.classes}
-    objective = OF_LOSS.get(output.loss.type, "reg:squarederror")
-    slope = {"huber_slope": output.loss.delta} if objective == "reg:pseudohubererror" else {}
-    return {"objective": objective, **slope}
+        found["num_class"] = output.classes
+    if output.loss.type == "huber":
+        found["huber_slope"] = output.loss.delta
+    return found
 
 
 class XGBoostForest:

@@ -47,13 +47,13 @@ class Output:
         return None
 
 
-def outputs_of(features: FeatureSet, trainer: str, refused: Collection[str]) -> list[Output]:
+def outputs_of(features: FeatureSet, trainer: str, losses: Collection[str]) -> list[Output]:
     """Every output feature.
 
     Args:
         features: Fitted.
         trainer: Its name, for messages.
-        refused: Losses that its library has no objective for.
+        losses: Types of those that its library has an objective for.
 
     Raises:
         UserError: Trees do not predict the type, or have no such loss.
@@ -67,7 +67,7 @@ def outputs_of(features: FeatureSet, trainer: str, refused: Collection[str]) -> 
             f"the types {', '.join(KINDS)}; {INSTEAD} for others."
         )
     for each in features.outputs:
-        if each.options.loss.type in refused:
+        if each.options.loss.type not in losses:
             raise UserError(
                 f"The trainer {trainer} has no loss {each.options.loss.type!r}, which "
                 f"{each.name!r} asks for. Leave the loss out, or {INSTEAD}."

@@ -41,13 +41,13 @@ OptionsType = TypeVar("OptionsType", bound=TreeOptions)
 class TreeTrainer(TrainerBase, Generic[OptionsType]):
     """Boosts in one process, whose threads share the work.
 
-    name: of the trainer, for messages. ending: of the files of trees. refused: losses that the
-    library has no objective for.
+    name: of the trainer, for messages. ending: of the files of trees. losses: types of losses that
+    the library has an objective for.
     """
 
     name: str
     ending: str
-    refused: Collection[str] = ()
+    losses: Collection[str]
 
     def __init__(self, options: OptionsType) -> None:
         self.options = options
@@ -223,7 +223,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         """The output features and each one's metrics. Raises what `fit` does of features, losses
         and metrics. wanted: the section `trainer`."""
         refuse_ragged(features, self.name)
-        outputs = outputs_of(features, self.name, self.refused)
+        outputs = outputs_of(features, self.name, self.losses)
         metrics = {
             output.name: feature.network().metrics(output.metadata)
             for output, feature in zip(outputs, features.outputs, strict=True)
