@@ -362,3 +362,17 @@ def test_a_loss_that_the_library_does_not_have_is_refused_by_name(
         distcore.plan(given, data.table())
     with refused:
         distcore.train(given, data.table(), output_directory=tmp_path / "results")
+
+
+@BOTH
+@pytest.mark.parametrize(("name", "kind"), [("y", "binary"), ("k", "category")])
+@pytest.mark.parametrize("option", ["robust_lambda", "confidence_penalty"])
+def test_an_option_of_a_loss_that_trees_do_not_have_is_refused(
+    trainer, name, kind, option, tmp_path
+):
+    outputs = [{"name": name, "type": kind, "loss": {option: 0.1}}]
+    said = rf"no {option}, which the loss of '{name}' asks for.*local or data_parallel"
+    with pytest.raises(UserError, match=said):
+        distcore.plan(config(tmp_path, trainer, outputs), data.table())
+    outputs[0]["loss"][option] = 0
+    assert distcore.plan(config(tmp_path, trainer, outputs), data.table())

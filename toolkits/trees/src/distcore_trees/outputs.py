@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = ("binary", "category", "number")
+NOT_OF_TREES = ("robust_lambda", "confidence_penalty")
+"""Options of losses that no library of trees has: only 0."""
 INSTEAD = "use the trainer local or data_parallel"
 
 
@@ -56,7 +58,7 @@ def outputs_of(features: FeatureSet, trainer: str, losses: Collection[str]) -> l
         losses: Types of those that its library has an objective for.
 
     Raises:
-        UserError: Trees do not predict the type, or have no such loss.
+        UserError: Trees do not predict the type, or have no such loss or option of it.
     """
     types = features.types
     kinds = {each.name: types[each.name] for each in features.outputs}
@@ -67,6 +69,12 @@ def outputs_of(features: FeatureSet, trainer: str, losses: Collection[str]) -> l
             f"the types {', '.join(KINDS)}; {INSTEAD} for others."
         )
     for each in features.outputs:
+        for option in NOT_OF_TREES:
+            if getattr(each.options.loss, option, 0):
+                raise UserError(
+                    f"The trainer {trainer} has no {option}, which the loss of {each.name!r} asks "
+                    f"for. Leave it out, or {INSTEAD}."
+                )
         if each.options.loss.type not in losses:
             raise UserError(
                 f"The trainer {trainer} has no loss {each.options.loss.type!r}, which "
