@@ -376,3 +376,20 @@ def test_an_option_of_a_loss_that_trees_do_not_have_is_refused(
         distcore.plan(config(tmp_path, trainer, outputs), data.table())
     outputs[0]["loss"][option] = 0
     assert distcore.plan(config(tmp_path, trainer, outputs), data.table())
+
+
+@BOTH
+def test_the_upper_half_of_a_seed_counts_and_the_largest_is_fine(trainer, tmp_path):
+    """Past several checkpoints, from each of which random numbers begin anew."""
+    rows = data.table(200)
+    rows = rows.append_column("part", pyarrow.array([0, 0, 1, 2] * 50))
+    made = config(tmp_path, trainer, num_boost_round=4, trees_per_evaluation=1)
+    made["preprocessing"] = {"split": {"type": "fixed", "column": "part"}}
+    trees = []
+    for seed in ((1 << 63) - 1, 0, 1 << 40):
+        outcome = distcore.train(
+            made | {"random_seed": seed}, rows, output_directory=tmp_path / "results", view="none"
+        )
+        (path,) = Path(outcome.model).glob("trees-0.*")
+        trees.append(path.read_text("latin-1").partition("\nparameters:")[0])
+    assert trees[1] != trees[2]

@@ -66,7 +66,8 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         Args:
             output: What is to be fitted.
             train, validation: Rows; None if there is no such split.
-            seed: Every random number is keyed by it.
+            seed: Every random number is keyed by it. Below 2**32, of which libraries look at no
+                more bits.
             before: What `Forest.content` gave, to go on from; None to begin anew.
 
         Raises:
@@ -132,7 +133,8 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             )
         with open_job(job) as opened:
             checkpoints = Checkpoints(opened, self.options)
-            boosting = self._boosting(opened, job.seed, checkpoints, progress)
+            seed = (job.seed ^ job.seed >> 32) & 0xFFFFFFFF
+            boosting = self._boosting(opened, seed, checkpoints, progress)
             boosting.run()
             files = {
                 f"trees-{number}.{self.ending}": each.forest.first(boosting.kept(each))
