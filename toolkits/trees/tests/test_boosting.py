@@ -97,6 +97,25 @@ def test_the_loss_that_stops_early_is_that_of_the_reports(trainer, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize("falls", [True, False])
+def test_what_a_listener_ended_training_at_is_told_once(trainer, falls, tmp_path, monkeypatch):
+    """Again only if the model has fewer rounds."""
+    told = []
+    ended = "distcore_torch.training.open_job.Opened.tell_epoch"
+    monkeypatch.setattr(ended, lambda job, **said: told.append(said["step"]) or "It is enough.")
+    if not falls:
+        better = "distcore_trees.boosting.Growing.better"
+        monkeypatch.setattr(better, lambda each, value: each.standing.best == 0)
+    outcome = trained(tmp_path, trainer, num_boost_round=40, trees_per_evaluation=2)
+    rounds = [2] if falls else [2, 2]
+    assert told == rounds
+    assert {each["epoch"] for each in log_of(outcome)} == {2}
+    assert len(outcome.training_statistics["validation"]["y"]["loss"]) == len(rounds)
+    best = json.loads((Path(outcome.model) / "model.json").read_text())["extra"]["best"]
+    assert best["step"] == (2 if falls else 1)
+
+
+@BOTH
 def test_the_lines_are_printed_while_it_trains(trainer, tmp_path, capsys):
     distcore.train(
         config(tmp_path, trainer, num_boost_round=400),

@@ -239,8 +239,12 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         return str(asked) if asked in metrics and of in (None, name) else "loss"
 
     def _tell_of_the_model(self, boosting: Boosting, saved: list[Saved]) -> None:
-        """The last evaluation is of the trees that are kept."""
+        """The last evaluation is of the trees that are kept. Where a listener ended training it may
+        be so already."""
         forests = boosting.forests
+        whole = all(boosting.kept(each) == each.standing.rounds for each in forests)
+        if boosting.stopped and whole:
+            return
 
         def outputs(each: Growing, part: Part) -> NDArray[np.float32]:
             return saved[forests.index(each)].outputs(each.rows[part].inputs)
