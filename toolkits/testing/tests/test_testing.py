@@ -1,9 +1,12 @@
 """What the kit is to a test file that uses it."""
 
+import _pickle
 import json
+import pickle
 import random
 import subprocess
 import sys
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 import torch
 from torchmetrics import Metric
 
+from distcore_testing import TrainerSuite
 from distcore_testing.diary import Diary, DiaryOptions, _Watched
 from distcore_testing.member_rows import _merged
 from distcore_testing.member_values import process_stays
@@ -67,6 +71,22 @@ def test_a_store_s_suite_whose_addresses_are_another_store_s_fails(tmp_path):
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout
     assert "is of the store 'file'" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("loads", [_pickle.loads, lambda content: pickle.loads(content)])
+def test_a_trainer_that_unpickles_is_found_whoever_gave_it_the_function(loads, monkeypatch):
+    """joblib and cloudpickle took theirs when they were imported, from _pickle or pickle."""
+    content = pickle.dumps(Fraction(1, 2))
+
+    model = SimpleNamespace(predict=lambda table: table)
+    app = SimpleNamespace(load=lambda path: loads(content) and model)
+    monkeypatch.setattr("distcore_testing.trainers.app", lambda: app)
+    suite, outcome, before = TrainerSuite(), SimpleNamespace(model="model"), pickle.loads
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="a pickle was read"):
+        suite.test_a_model_is_loaded_without_unpickling(outcome, patch)
+    assert pickle.loads is before
+    app.load = lambda path: model
+    suite.test_a_model_is_loaded_without_unpickling(outcome, monkeypatch)
 
 
 def test_a_metric_whose_states_are_not_merged_is_told_which_they_are():

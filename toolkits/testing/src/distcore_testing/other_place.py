@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_testing.elsewhere import said_elsewhere
+from distcore_testing.watch import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ def child(words: Sequence[str]) -> None:
         words: Name, options, folder and changes, as `in_another_place` gives them.
     """
     name, options, folder, changes = words
-    ran = _Watch()
+    ran = Watch()
     for each in json.loads(changes):
         CHANGES[each](folder)
 
@@ -100,56 +101,6 @@ def child(words: Sequence[str]) -> None:
     digest = hashlib.sha256(content).hexdigest()
     print("FOUND" + json.dumps({"digest": digest, "ran": sorted(ran.found)}), flush=True)
     os._exit(0)  # at the interpreter's end a busy machine's thread pool of Arrow may abort
-
-
-class _Watch:
-    """Notes within a `with` block what runs texts or pickles, and where."""
-
-    def __init__(self) -> None:
-        self.found: set[str] = set()
-        self._on = False
-        sys.addaudithook(self._heard)
-        import pickle
-
-        for name in ("load", "loads"):
-            setattr(pickle, name, self._function(f"pickle.{name}", getattr(pickle, name)))
-        for name in ("Unpickler", "_Unpickler"):
-            setattr(pickle, name, self._class(f"pickle.{name}", getattr(pickle, name)))
-
-    def __enter__(self) -> None:
-        self._on = True
-
-    def __exit__(self, *_: object) -> None:
-        self._on = False
-
-    def _heard(self, event: str, arguments: object) -> None:
-        if self._on and event in ("exec", "pickle.find_class", "os.system", "subprocess.Popen"):
-            self._note("eval or exec" if event == "exec" else event)
-
-    def _note(self, what: str) -> None:
-        if not self._on:
-            return
-        frame = sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename == __file__:
-            frame = frame.f_back
-        self.found.add(f"{what} in {frame.f_code.co_filename}, line {frame.f_lineno}")
-
-    def _function(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*arguments: Any, **named: Any) -> Any:
-            self._note(name)
-            return inner(*arguments, **named)
-
-        return called
-
-    def _class(self, name: str, inner: Any) -> type:
-        note = self._note
-
-        class Noted(inner):
-            def __init__(self, *arguments: Any, **named: Any) -> None:
-                note(name)
-                super().__init__(*arguments, **named)
-
-        return Noted
 
 
 # ------------------------------------------------------------------ what is otherwise

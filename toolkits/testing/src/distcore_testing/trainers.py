@@ -16,6 +16,7 @@ from distcore_testing import data
 from distcore_testing.app import app
 from distcore_testing.trainer_asked import TrainerAsked
 from distcore_testing.trainer_runs import digests
+from distcore_testing.watch import Watch
 
 WRITTEN = (
     "training_statistics.json",
@@ -94,16 +95,13 @@ class TrainerSuite(TrainerAsked):
         self, outcome: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Whatever it is wrapped in: nothing that a file says is run."""
-        import pickle
-
-        def refused(*_: Any, **__: Any) -> Any:
-            raise AssertionError("a pickle was read")
-
         model = outcome.model
         app().load(model).predict(data.table(3))  # what is imported for it is imported now
-        for name in ("load", "loads", "Unpickler", "_Unpickler"):
-            monkeypatch.setattr(pickle, name, refused)
-        assert app().load(model).predict(data.table(3)).num_rows == 3
+        watch = Watch(monkeypatch.setattr)
+        with watch:
+            assert app().load(model).predict(data.table(3)).num_rows == 3
+        read = sorted(each for each in watch.found if each.startswith("pickle."))
+        assert not read, f"a pickle was read: {'; '.join(read)}"
 
     def test_it_leaves_a_whole_experiment(self, outcome: Any) -> None:
         assert all((outcome.directory / name).stat().st_size > 0 for name in WRITTEN)
