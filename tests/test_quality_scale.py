@@ -143,6 +143,43 @@ def test_each_rule_says_why_it_does_not_hold():
     assert quality.suites(plugin(run=quality.Run(broken=["test_a"]))) == "test_a fails"
 
 
+IN_A_SUITE = """
+from distcore_testing import SplitterSuite
+
+
+class TestSplitter(SplitterSuite):
+    name, column = "random", None
+"""
+LEFT_OUT = "test_every_row_has_a_split"
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "said"),
+    [
+        ("", [], ""),
+        (f"    def {LEFT_OUT}(self):\n        pass\n", [], f"{LEFT_OUT} of SplitterSuite"),
+        ("", ["-k", f"not {LEFT_OUT}"], f"{LEFT_OUT} of SplitterSuite"),
+        ("\ndef test_it():\n    raise KeyboardInterrupt\n", [], "INTERRUPTED"),
+        ("\nimport nowhere\n", [], "INTERRUPTED"),
+    ],
+)
+def test_a_suite_that_was_not_run_whole_counts_for_nothing(more, words, said, tmp_path):
+    (tmp_path / "test_it.py").write_text(IN_A_SUITE + more)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    code = """
+import sys
+from distcore_testing import quality
+run = quality.run_of(sys.argv[1:])
+run.passed.add(("PluginSuite", "splitters", "random"))
+print("FOUND" + quality.suites(quality.Plugin("d", [("splitters", "random")], {}, {}, run)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *words], capture_output=True, text=True
+    )
+    found = done.stdout.rpartition("FOUND")[2].strip()
+    assert (said in found) if said else not found, done.stdout + done.stderr
+
+
 def test_what_is_not_installed_is_not_tried(capsys):
     assert quality.main("distcore-nowhere", ["tests"]) == 1
     assert "distcore-nowhere cannot be tried" in capsys.readouterr().err

@@ -60,22 +60,32 @@ ENCODING = ("caches", "features", "sources", "splitters", "tabular.tokenizers")
 @dataclass
 class Run:
     """What a run of tests said. passed, failed: (suite, kind or "", name of what it tried) of each
-    test of a suite. broken: tests that failed, of suites or not. warned: what warnings said."""
+    test of a suite. missing: names of its tests that were not to run, or are others. broken: tests
+    that failed, of suites or not. ended: why pytest ended, but for failed tests; "": it ran all.
+    warned: what warnings said."""
 
     passed: set[tuple[str, str, str]] = field(default_factory=set)
     failed: set[tuple[str, str, str]] = field(default_factory=set)
+    missing: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    ended: str = ""
     warned: list[str] = field(default_factory=list)
     _of: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
-    def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """Which suite each test is of."""
-        for item in items:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Which suite each test is of, of those that were not left out."""
+        for item in session.items:
             made: Any = getattr(item, "cls", None)
             suite = next((name for name in _bases(made) if name in distcore_testing.__all__), "")
             if suite:
                 name = getattr(made, "name", "") or getattr(made, "distribution", "")
-                self._of[item.nodeid] = (suite, getattr(made, "kind", ""), name)
+                tried = self._of[item.nodeid] = (suite, getattr(made, "kind", ""), name)
+                whole = getattr(distcore_testing, suite)
+                tests = {each for each in dir(whole) if each.startswith("test_")}
+                missing = self.missing.setdefault(tried, tests)
+                test = getattr(item, "originalname", item.name)
+                if getattr(made, test) is getattr(whole, test, None):
+                    missing.discard(test)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What became of each."""
@@ -112,20 +122,28 @@ def suites(plugin: Plugin) -> str:
     """Every plugin passes PluginSuite and the suite of its role, and no test fails."""
     if plugin.run.broken:
         return f"{plugin.run.broken[0]} fails"
-    passed = plugin.run.passed
+    if plugin.run.ended:
+        return plugin.run.ended
     for kind, name in plugin.offers:
-        if ("PluginSuite", kind, name) not in passed:
-            return f"no PluginSuite passed for {kind} {name}"
-        wanted = SUITES.get(kind, ())
-        if wanted and not any((each, "", name) in passed for each in wanted):
-            return f"no {wanted[0]} passed for {kind} {name}"
+        wanted = [(each, "", name) for each in SUITES.get(kind, ())]
+        for one_of in ([("PluginSuite", kind, name)], wanted):
+            why = [_not_whole(each, plugin.run) for each in one_of]
+            if why and all(why):
+                return f"{why[0]} for {kind} {name}"
     return ""
+
+
+def _not_whole(tried: tuple[str, str, str], run: Run) -> str:
+    """Why a suite has not passed as it is; "": it has."""
+    if tried not in run.passed - run.failed:
+        return f"no {tried[0]} passed"
+    missing = sorted(run.missing.get(tried, ()))
+    return f"{missing[0]} of {tried[0]} was left out, or is another," if missing else ""
 
 
 def manifest(plugin: Plugin) -> str:
     """ManifestSuite passes."""
-    tried = ("ManifestSuite", "", plugin.distribution)
-    return "" if tried in plugin.run.passed - plugin.run.failed else "no ManifestSuite passed"
+    return _not_whole(("ManifestSuite", "", plugin.distribution), plugin.run)
 
 
 def types(plugin: Plugin) -> str:
@@ -202,6 +220,15 @@ def _functions(plugin: Plugin) -> Iterator[tuple[Path, ast.FunctionDef]]:
 # ------------------------------------------------------------------ a run
 
 
+def run_of(words: Sequence[str]) -> Run:
+    """What pytest says of tests. words: of its command line."""
+    run = Run()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", "-W", "always", *words], plugins=[run])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        run.ended = f"pytest did not run every test: {code!r}"
+    return run
+
+
 def graded(distribution: str, tests: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Run the tests.
 
@@ -211,9 +238,8 @@ def graded(distribution: str, tests: Sequence[str]) -> tuple[str, dict[str, str]
     Raises:
         PluginError: One of its plugins cannot be loaded.
     """
-    entries, run = metadata.distribution(distribution).entry_points, Run()
-    # Before any suite is imported: pytest rewrites their asserts.
-    pytest.main(["-q", "-p", "no:cacheprovider", "-W", "always", *tests], plugins=[run])
+    entries = metadata.distribution(distribution).entry_points
+    run = run_of(tests)  # before any suite is imported: pytest rewrites their asserts
     from distcore_testing.manifest import manifest_of, place_of
 
     offers = [
