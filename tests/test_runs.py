@@ -27,6 +27,7 @@ from distcore.config.overrides import override
 from distcore.workflow.folders import gone_if_refused
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
+from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_report.compare import in_words, rows_differ, several, sparks, units_differ
 from distcore_report.runs import Run, find_runs, read_run, trained_seconds
@@ -294,7 +295,9 @@ def test_a_search_is_compared_by_its_trials(
     assert "extensions" not in out  # each trial's rounds.jsonl, by its whole path
 
 
-def test_trials_are_ranked_by_their_search(tmp_path: Path, capsys: Any) -> None:
+def test_trials_are_ranked_by_their_search(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also before the search is over; their trainers keep weights by another metric."""
     search = tmp_path / "hyperopt_run"
     section = {
@@ -342,6 +345,24 @@ def test_trials_are_ranked_by_their_search(tmp_path: Path, capsys: Any) -> None:
     ]
     assert main(["runs", str(tmp_path)]) == 0
     assert "validation y accuracy" in capsys.readouterr().out
+    (tmp_path / "link").symlink_to(search / "trials" / "0000")
+    for inside, place, names, paths in (
+        (search / "trials", ".", ["0001", "0000", "0002"], ["0001", "0000", "0002"]),
+        (search / "trials" / "0001", ".", ["0001"], ["."]),
+        (search / "trials", "0000", ["0000"], ["0000"]),
+        (tmp_path, "link", ["0000"], ["link"]),
+        (
+            search / "trials" / "0002",
+            "..",
+            ["0001", "0000", "0002"],
+            ["../0001", "../0000", "../0002"],
+        ),
+    ):
+        monkeypatch.chdir(inside)
+        with locked(search / ".lock"):
+            found = find_runs(place)
+        assert [(run.name, run.place) for run in found] == [*zip(names, paths, strict=True)]
+        assert all(run.objective is not None and run.state == "running" for run in found)
 
 
 def test_what_another_user_keeps_closed_hides_no_other_run(

@@ -142,7 +142,9 @@ def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
             f"{root}: there is no such folder. Give the folder of runs (default: results), or a "
             "run's."
         )
-    return list(_runs(root, is_held).values())
+    real = Path(os.path.realpath(root))  # what lies above it is looked at, too
+    found = _runs(real, is_held).items()
+    return [replace(run, place=str(root / path.relative_to(real))) for path, run in found]
 
 
 def _in_bucket(address: str, credentials: Any) -> list[Run]:
