@@ -98,6 +98,9 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     ),
     "vector": ([[1.0, 2.0]] * ROWS, None),
     "picture": ([bytes([number]) for number in range(ROWS)], None),
+    "picture_view": (pa.array([bytes([number]) for number in range(ROWS)], pa.binary_view()), None),
+    "word": (pa.array([bytes([255, number]) for number in range(ROWS)], pa.binary(2)), None),
+    "uuid": (pa.array([bytes([number] * 16) for number in range(ROWS)], pa.uuid()), None),
 }
 
 

@@ -27,6 +27,15 @@ MISSING_WORDS = (
 )
 """Words that mean a missing value in a column that otherwise holds numbers."""
 
+UNREAD = (
+    pa.types.is_nested,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+"""Arrow's types that no feature type reads, beside those of extensions."""
+
 CYCLES = {
     "hour": 24,
     "hr": 24,
@@ -96,7 +105,7 @@ def guess(
     kind = present.type
     if pa.types.is_union(kind):
         return Guess(name, None, "it holds values of several types; give it values of one")
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if isinstance(kind, pa.BaseExtensionType) or any(each(kind) for each in UNREAD):
         return Guess(
             name,
             None,
