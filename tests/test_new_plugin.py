@@ -226,6 +226,8 @@ def test_the_cores_that_it_names_end_before_the_next_that_may_break_it(
         (["Distcore Wind", "--role", "feature"], "lower-case letters"),
         (["wind-", "--role", "feature"], "lower-case letters"),
         (["9wind", "--role", "feature"], "a letter first"),
+        (["distcore-2wind", "--role", "store"], "a letter first, also after distcore-"),
+        (["distcore-none", "--role", "source"], "None is Python's own"),
         (["json", "--role", "feature"], "json is Python's own"),
         (["distcore-number", "--role", "feature"], "is there already: distcore-tabular"),
         (["pyarrow", "--role", "feature"], "the installed package pyarrow"),

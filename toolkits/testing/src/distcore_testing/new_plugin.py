@@ -58,13 +58,16 @@ class NewPluginCommand:
 def checked_name(name: str) -> str:
     """The name of a distribution. Raises UserError if it can be none, or no package of Python's."""
     package = re.sub(r"[-_.]+", "_", name)
-    known = package in sys.stdlib_module_names or keyword.iskeyword(package)
-    if DISTRIBUTION.fullmatch(name) and package.isidentifier() and not known:
+    words = (package, templates.class_of(templates.short(package)))
+    own = [package] if package in sys.stdlib_module_names else filter(keyword.iskeyword, words)
+    known = next(iter(own), None)
+    if DISTRIBUTION.fullmatch(name) and all(map(str.isidentifier, words)) and known is None:
         return re.sub(r"[-_.]+", "-", name)
     why = (
-        f"{package} is Python's own"
+        f"{known} is Python's own"
         if known
-        else "it should be of lower-case letters, digits and hyphens, with a letter first"
+        else "it should be of lower-case letters, digits and hyphens, with a letter first, also "
+        "after distcore-"
     )
     raise UserError(f"{name!r} is no name for a distribution: {why}. Try distcore-wind.")
 

@@ -61,7 +61,7 @@ class Names:
 
     def __post_init__(self) -> None:
         package = self.distribution.replace("-", "_")
-        name = package.removeprefix("distcore_")
+        name = short(package)
         object.__setattr__(self, "package", package)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "entry", Text(self.template.entry).substitute(name=name))
@@ -77,7 +77,7 @@ class Names:
             "distribution": self.distribution,
             "package": self.package,
             "name": self.name,
-            "Name": "".join(each.capitalize() for each in self.name.split("_")),
+            "Name": class_of(self.name),
             "entry": self.entry,
             "kind": self.template.kind,
             "told": self.told,
@@ -88,6 +88,16 @@ class Names:
             name: Text(getattr(self.template, name)).substitute(found) for name in ("about", "use")
         }
         return found
+
+
+def short(package: str) -> str:
+    """A package's name in configs."""
+    return package.removeprefix("distcore_")
+
+
+def class_of(name: str) -> str:
+    """How the names of its classes begin."""
+    return "".join(each.capitalize() for each in name.split("_"))
 
 
 @cache
