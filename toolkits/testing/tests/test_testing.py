@@ -14,7 +14,7 @@ import pytest
 import torch
 from torchmetrics import Metric
 
-from distcore_testing import TrainerSuite
+from distcore_testing import ReportSectionSuite, TrainerSuite
 from distcore_testing.diary import Diary, DiaryOptions, _Watched
 from distcore_testing.member_rows import _merged
 from distcore_testing.member_values import process_stays
@@ -73,7 +73,7 @@ def test_a_store_s_suite_whose_addresses_are_another_store_s_fails(tmp_path):
     assert "is of the store 'file'" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("loads", [_pickle.loads, lambda content: pickle.loads(content)])
+@pytest.mark.parametrize("loads", [_pickle.loads, lambda content: pickle.loads(content)])  # noqa: S301
 def test_a_trainer_that_unpickles_is_found_whoever_gave_it_the_function(loads, monkeypatch):
     """joblib and cloudpickle took theirs when they were imported, from _pickle or pickle."""
     content = pickle.dumps(Fraction(1, 2))
@@ -87,6 +87,29 @@ def test_a_trainer_that_unpickles_is_found_whoever_gave_it_the_function(loads, m
     assert pickle.loads is before
     app.load = lambda path: model
     suite.test_a_model_is_loaded_without_unpickling(outcome, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        '<img srcset="a.png 1x, https://a.example/x.png 2x">',
+        '<meta http-equiv="refresh" content="0;url=https://a.example/">',
+        '<a href="java&#10;script:alert(1)">x</a>',
+        '<button formaction="//a.example/">x</button>',
+        "<svg><a><animate attributeName=href to=javascript:alert(1) /></a></svg>",
+        "<img src=x onerror=alert(1)>",
+        "<style>p { background: url(https://a.example/x.png) }</style>",
+        "<script>alert(1)</script>",
+    ],
+)
+def test_a_section_that_runs_or_loads_something_is_found(piece):
+    suite = ReportSectionSuite()
+    fine = '<svg xmlns="http://a.example"><a href="#x" title="//">x</a>'
+    suite.drawn = lambda: fine
+    suite.test_the_page_holds_no_script_and_loads_nothing()
+    suite.drawn = lambda: fine + piece
+    with pytest.raises(AssertionError):
+        suite.test_the_page_holds_no_script_and_loads_nothing()
 
 
 def test_a_metric_whose_states_are_not_merged_is_told_which_they_are():
