@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,27 @@ def run(folder: Path, site: Path, *words: str) -> str:
 
 def test_every_role_has_a_template():
     assert {templates.read(each).kind for each in templates.roles()} == KINDS
+
+
+def test_the_written_store_makes_no_file_to_read_and_tells_of_one_that_it_cannot_open(tmp_path):
+    names = templates.Names("distcore-wind", templates.of_role("store"))
+    module: dict[str, Any] = {}
+    exec(templates.files(names)["src/distcore_wind/store.py"], module)
+
+    def store(path: Path) -> Any:
+        return module["WindStore"](f"wind://{path}", None)
+
+    absent = store(tmp_path / "absent" / "objects.db")
+    assert absent.list() == {}
+    with pytest.raises(FileNotFoundError):
+        absent.read("a")
+    absent.delete(["a"])
+    assert not list(tmp_path.iterdir())
+    absent.write("a", b"1")
+    assert absent.read("a") == b"1"
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(OSError, match=r"folder\.db: unable to open"):
+        store(tmp_path / "folder.db").read("a")
 
 
 @pytest.mark.system
