@@ -72,8 +72,9 @@ class SpawnBackend(BackendBase):
                 for index in range(group.ranks):
                     mine, theirs = SPAWN.Pipe(duplex=False)
                     orders = (index, group.ranks, threads, f"{folder}/store", theirs, packed)
-                    ranks.append(SPAWN.Process(target=main, args=orders))
-                    ranks[-1].start()
+                    rank = SPAWN.Process(target=main, args=orders)
+                    rank.start()
+                    ranks.append(rank)
                     theirs.close()
                     pipes[mine] = index
                 while len(results) < group.ranks:
