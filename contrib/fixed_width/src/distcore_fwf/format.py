@@ -38,5 +38,10 @@ class FixedWidth(TableFormat):
                     "with blanks."
                 )
             for name, (start, stop) in zip(names, places, strict=True):
+                if start and line[start - 1].strip():
+                    raise DataError(
+                        f"{shown}, line {number}: a value reaches over the place where the column "
+                        f"{name!r} begins. Leave a blank before it, below the first line's word."
+                    )
                 columns[name].append(line[start:stop].strip() or None)
         return pa.table({name: pa.array(each, pa.string()) for name, each in columns.items()})
