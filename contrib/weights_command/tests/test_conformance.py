@@ -1,6 +1,9 @@
 """distcore-weights holds what every plugin and every command must hold."""
 
+import pytest
+
 import distcore
+from distcore_core.errors import UserError
 from distcore_testing import CommandSuite, PluginSuite, data
 
 
@@ -31,3 +34,23 @@ def test_it_lists_every_tensor_and_refuses_what_is_none(tmp_path, capsys):
     counts = [int(line.split()[0].replace(",", "")) for line in lines]
     assert len(lines) > 3
     assert last.split() == [f"{sum(counts):,}", "in", "all"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"not JSON",
+        b"[]",
+        b"[" * 10**5,
+        b'{"a": []}',
+        b'{"a": {"dtype": "F32"}}',
+        b'{"a": {"dtype": "F32", "shape": ["x"]}}',
+    ],
+)
+def test_a_head_that_is_none_is_refused(head, tmp_path):
+    from distcore_weights.command import tensors
+
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(UserError, match="is no file of safetensors"):
+        tensors(path)

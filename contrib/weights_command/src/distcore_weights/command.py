@@ -48,7 +48,10 @@ def tensors(path: Path) -> dict[str, dict[str, Any]]:
         size = int.from_bytes(file.read(8), "little")
         text = file.read(size) if size <= LARGEST else b""
     try:
-        head: dict[str, dict[str, Any]] = json.loads(text)
-    except ValueError:
-        raise UserError(f"{path} is no file of safetensors. Train the model again.") from None
-    return {name: each for name, each in head.items() if name != "__metadata__"}
+        head = {**json.loads(text)}
+        head.pop("__metadata__", None)
+        if all(set(map(type, each["shape"])) <= {int} and each["dtype"] for each in head.values()):
+            return head
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise UserError(f"{path} is no file of safetensors. Train the model again.")
