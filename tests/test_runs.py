@@ -29,7 +29,14 @@ from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
-from distcore_report.compare import in_words, rows_differ, several, sparks, units_differ
+from distcore_report.compare import (
+    in_words,
+    on_a_page,
+    rows_differ,
+    several,
+    sparks,
+    units_differ,
+)
 from distcore_report.runs import Run, find_runs, read_run, trained_seconds
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
@@ -181,6 +188,14 @@ def test_many_runs_are_compared_in_lines_that_can_be_read() -> None:
     assert max(map(len, lines)) <= 120
     assert sum(line.startswith("CONFIG") for line in lines) == 6
     assert sum(line.startswith("an_option_40") for line in lines) == 6
+
+
+def test_a_page_says_that_it_draws_some_of_many_runs_alone() -> None:
+    log = [{"split": "s", "feature": "y", "metric": "loss", "metrics": {"s": {"y": {"loss": 1.0}}}}]
+    runs = [Run(f"run_{number}", "", "finished", log=log) for number in range(9)]
+    sentence = "Of 9 runs the first 8 are drawn"
+    assert sentence in "".join(on_a_page(runs))
+    assert "are drawn" not in "".join(on_a_page(runs[:8]))
 
 
 def test_a_comparison_tells_of_losses_in_other_units(

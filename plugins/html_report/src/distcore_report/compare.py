@@ -27,7 +27,7 @@ FEATURES = ("input_features", "output_features")
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
 MAX_CURVES = len(charts.COLOURS)
-"""So many runs are drawn, the best ones; more lines cannot be told apart."""
+"""So many runs are drawn; more lines cannot be told apart."""
 WIDE = 120
 """Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
@@ -272,7 +272,13 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
     names = [run.name for run in runs]
     yield "<h1>Comparison</h1>"
     yield charts.html_table([(run.name, *row(run)[1:]) for run in runs], HEADER)
-    yield '<h2>Curves</h2><div class="row">'
+    yield "<h2>Curves</h2>"
+    if len(runs) > MAX_CURVES:
+        yield (
+            f"<p>Of {len(runs)} runs the first {MAX_CURVES} are drawn, of a search its best ones. "
+            "To see others, name them.</p>"
+        )
+    yield '<div class="row">'
     for what, series in curves(runs):
         points = {
             name: charts.by_round(values) for name, values in list(series.items())[:MAX_CURVES]
