@@ -57,6 +57,29 @@ def test_a_failing_suite_shows_the_values(tmp_path):
     assert "assert 'local' == 'other'" in said, said
 
 
+def test_a_backend_that_does_not_wait_for_its_ranks_ends_its_test_alone(tmp_path):
+    """The interrupt that was meant for the worker group ended pytest."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "from pathlib import Path\n"
+        "from distcore_testing import BackendSuite\n"
+        "\n"
+        "class Hasty:\n"
+        "    def run_group(self, group):\n"
+        "        for rank in range(group.ranks):\n"
+        "            Path(group.arguments[0], f'rank-{rank}').write_text('1')\n"
+        "\n"
+        "class TestIt(BackendSuite):\n"
+        "    name = 'hasty'\n"
+        "    @pytest.fixture\n"
+        "    def backend(self):\n"
+        "        return Hasty()\n"
+    )
+    said = of_pytest(tmp_path, "-k", "interrupt")
+    assert "DID NOT RAISE" in said, said
+    assert "1 failed" in said, said
+
+
 def test_a_store_s_suite_whose_addresses_are_another_store_s_fails(tmp_path):
     """It tried a folder of this machine, and all of it passed."""
     (tmp_path / "test_it.py").write_text(

@@ -239,14 +239,20 @@ class BackendSuite:
             found = [rank_jobs.attempts(tmp_path, rank) for rank in range(self.ranks)]
             return [int(each[-1]) for each in found if each]
 
+        over = threading.Event()  # after that an interrupt would end pytest
+
         def interrupt() -> None:
-            if rank_jobs.until(lambda: len(ranks()) == self.ranks):
+            rank_jobs.until(lambda: over.is_set() or len(ranks()) == self.ranks)
+            if not over.is_set() and len(ranks()) == self.ranks:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                backend.run_group(group)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    backend.run_group(group)
+            finally:
+                over.set()
         assert len(ranks()) == self.ranks
         gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, ranks())), 20)
         assert gone, "ranks are left of a worker group that was interrupted"
