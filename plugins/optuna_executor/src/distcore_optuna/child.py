@@ -34,8 +34,9 @@ def main(answers: int) -> None:
     os.set_inheritable(answers, False)  # the pipe's end must tell of this process alone
     while True:
         try:
-            function, work_of_trial, name, raw, log = work.get()
+            log, order = work.get()
             _log_to(log)
+            function, work_of_trial, name, raw = pickle.loads(order)  # noqa: S301 - our parent's
             with profiled_process(f"trial {name}", "trials"):
                 function(work_of_trial, name, raw)
         except BaseException as error:  # noqa: BLE001 - whatever ends this process
@@ -57,6 +58,8 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _read(pipe: BinaryIO, work: queue.Queue[Any]) -> None:
+    """What to run stays bytes here: reading it imports and calls whatever it names, which may
+    raise anything, and that is the trial's own failure."""
     while True:
         try:
             work.put(pickle.load(pipe))  # noqa: S301 - from our own parent

@@ -63,9 +63,10 @@ class TrialProcess:
         """Begin a trial; what it prints goes to `log.txt` in its folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self.started, self._done = time.monotonic(), False
+        order = pickle.dumps((function, work, name, dict(raw)))
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died: its exit code tells
-            pickle.dump((function, work, name, dict(raw), str(folder / LOG)), self._process.stdin)
+            pickle.dump((str(folder / LOG), order), self._process.stdin)
             self._process.stdin.flush()
 
     @property

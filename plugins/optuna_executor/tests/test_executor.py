@@ -1,0 +1,49 @@
+"""The local executor: how many trials fit, which GPUs each sees, when one ends, and what becomes
+of one that cannot begin."""
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import stubborn_trials
+
+from distcore_core.contracts import BACKEND, Resources
+from distcore_core.registry.manager import Plugins
+from distcore_optuna import process
+from distcore_testing import ExecutorSuite
+
+
+def suite():
+    return type("Suite", (ExecutorSuite,), {"name": "local"})()
+
+
+def machine(cpus, gpus=0):
+    found = Resources(cpus=cpus, gpus=gpus, nodes=1, memory_bytes=1 << 30, workers=1)
+    return SimpleNamespace(resources=lambda: found)
+
+
+class Unreadable:
+    """Pickles, and raises where it is read."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_trial_whose_work_cannot_be_read_fails_in_its_own_words(tmp_path):
+    """It was waited for without an end."""
+    made = process.TrialProcess({})
+    try:
+        made.start(Unreadable(), None, "0000", {}, tmp_path)
+        end = time.monotonic() + 60
+        while made.running():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert made.how_it_ended() == "its process ended with exit code 1"
+    finally:
+        made.close()
+    assert "'no number'" in (tmp_path / process.LOG).read_text()
