@@ -47,3 +47,11 @@ def test_a_trial_whose_work_cannot_be_read_fails_in_its_own_words(tmp_path):
     finally:
         made.close()
     assert "'no number'" in (tmp_path / process.LOG).read_text()
+
+
+def test_a_process_that_was_closed_is_stopped_again_without_an_error(tmp_path):
+    """It came over the error for which those that were left were stopped."""
+    made = process.TrialProcess({})
+    made.start(stubborn_trials.at_its_end, None, "0000", {"folder": str(tmp_path)}, tmp_path)
+    made.close()
+    process.stop([made])

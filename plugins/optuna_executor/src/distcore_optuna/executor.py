@@ -209,7 +209,8 @@ class _Loop:
         alive = each.process.running()  # before the rounds: none can come after its end
         for found in each.follower.new():
             if not each.stopping and self._report(each.trial, found) and alive:
-                self._stop(each)
+                self._note_stop(each)
+                each.process.ask_to_stop()
         if not alive:
             self._end(each)
 
@@ -223,14 +224,13 @@ class _Loop:
         scheduler: Any = self.executor.options.scheduler
         return bool(getattr(scheduler, "stop_last_trials", False)) and at >= scheduler.max_t
 
-    def _stop(self, each: Running) -> None:
-        """Stop a trial for good. Its record says so first: a driver that is killed now does not
-        go on with it."""
+    def _note_stop(self, each: Running) -> None:
+        """A trial is to be stopped for good. Its record says so first: a driver that is killed
+        now does not go on with it."""
         each.stopping = True
         end_record(
             self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds
         )
-        each.process.ask_to_stop()
 
     def _end(self, each: Running) -> None:
         """The trial is over: tell what became of it. Its process serves again only if all went
@@ -256,12 +256,7 @@ class _Loop:
             return False
         for each in self.running:
             if not each.stopping:
-                end_record(
-                    self.job.work.folder(each.name),
-                    "stopped",
-                    self.objective,
-                    seconds=each.process.seconds,
-                )
+                self._note_stop(each)
         stop([each.process for each in self.running])
         for each in list(self.running):
             self._end(each)

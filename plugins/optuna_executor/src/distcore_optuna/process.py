@@ -101,6 +101,7 @@ class TrialProcess:
 
     def close(self) -> None:
         """End it, and whatever it started."""
+        self._done = True
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
