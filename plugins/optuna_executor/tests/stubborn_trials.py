@@ -50,3 +50,18 @@ def leaves(work, name, raw):
     """Ends its process, as a library may that thinks it is a program."""
     Path(raw["folder"], "begun").touch()
     sys.exit(raw["with"])
+
+
+ROUNDS_WITHOUT = 100
+
+
+def no_value(work, name, raw):
+    """Its loss is NaN in every round."""
+    from distcore_search.records import ROUNDS
+    from distcore_search.rounds import add_round
+
+    for number in range(1, ROUNDS_WITHOUT + 1):
+        metrics = {"validation": {"y": {"loss": None}}}
+        found = {"step": number, "epoch": number, "seconds": 0.1 * number, "metrics": metrics}
+        add_round(work.folder(name) / ROUNDS, found)
+        time.sleep(0.05)

@@ -27,6 +27,17 @@ def machine(cpus, gpus=0):
     return SimpleNamespace(resources=lambda: found)
 
 
+def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path):
+    """Its loss is NaN: the scheduler hears nothing of it."""
+    job = replace(suite().job(tmp_path, suite().variants(1)), function=stubborn_trials.no_value)
+    made = suite().make(scheduler={"type": "async_hyperband", "max_t": 3})
+    backend = Plugins().make(BACKEND, "local", {})
+    made.run(job, backend, lambda name: None)
+    (record,) = suite().records(job).values()
+    assert (record["state"], record["score"]) == ("stopped", None)
+    assert 3 <= record["rounds"] < stubborn_trials.ROUNDS_WITHOUT
+
+
 class Unreadable:
     """Pickles, and raises where it is read."""
 

@@ -70,5 +70,5 @@ def test_by_rounds_it_is_optunas(tmp_path):
 @pytest.mark.parametrize(("clock", "time"), [("training_iteration", 3), ("time_total_s", 41)])
 def test_the_time_of_a_round_is_by_the_schedulers_clock(tmp_path, clock, time):
     found = study(tmp_path, time_attr=clock)
-    assert found.time(Round(number=3, step=9, seconds=41.8, metrics={})) == time
+    assert found.options.scheduler.time(Round(number=3, step=9, seconds=41.8, metrics={})) == time
     assert MedianStopping(type="median_stopping_rule").time_attr == "time_total_s"

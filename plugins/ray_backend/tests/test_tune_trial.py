@@ -1,9 +1,11 @@
 """What Tune hears of a trial that it runs in a process of the cluster."""
 
+import threading
 from types import SimpleNamespace
 
 from distcore_ray import tune_trial
 from distcore_search.objective import Objective
+from distcore_search.options import AsyncHyperband
 from distcore_search.records import ROUNDS, SearchWork, begin_record, write_record
 from distcore_search.rounds import add_round
 
@@ -11,8 +13,12 @@ PARAMETERS = {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper
 RAW = {"trainer.learning_rate": 0.5}
 
 
-def told(path, number, seconds):
-    metrics = {"validation": {"y": {"loss": 1.0 / number}}}
+def scheduler(**options):
+    return AsyncHyperband.model_validate({"type": "asha", **options})
+
+
+def told(path, number, seconds, loss=None):
+    metrics = {"validation": {"y": {"loss": loss}}}
     found = {"step": 7 * number, "epoch": number, "seconds": seconds, "metrics": metrics}
     add_round(path, found)
 
@@ -28,21 +34,42 @@ def test_a_trial_that_is_gone_on_with_counts_its_rounds_and_seconds_from_where_i
     folder = work.folder("0000")
     record = begin_record(work, "0000", RAW)
     for number in (1, 2):
-        told(folder / ROUNDS, number, 10.0 * number)
+        told(folder / ROUNDS, number, 10.0 * number, 1.0 / number)
 
     def go_on(work, name, raw):
-        told(folder / ROUNDS, 2, 21.0)  # from the checkpoint before it
-        told(folder / ROUNDS, 3, 30.0)
+        told(folder / ROUNDS, 2, 21.0, 1 / 2)  # from the checkpoint before it
+        told(folder / ROUNDS, 3, 30.0, 1 / 3)
         write_record(folder, {**record, "state": "finished", "score": 1 / 3})
 
     reports = []
     monkeypatch.setattr("ray.tune.report", reports.append)
     monkeypatch.setattr(tune_trial, "_log_to", lambda path: None)
     job = SimpleNamespace(work=work, function=go_on, variants=[RAW])
-    tune_trial.trainable({"number": 0}, job, SimpleNamespace(enter=lambda: None))
+    tune_trial.trainable({"number": 0}, job, scheduler(), SimpleNamespace(enter=lambda: None))
     assert [(each["training_iteration"], each["score"]) for each in reports] == [
         (1, 1.0),
         (2, 1 / 2),
         (3, 1 / 3),
     ]
     assert [each["time_this_iter_s"] for each in reports] == [10.0, 10.0, 10.0]
+
+
+def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path, monkeypatch):
+    """Its loss is NaN: Tune hears of no round, and never stopped it."""
+    work = SearchWork(
+        parameters=PARAMETERS, objective=Objective("y", "loss", "minimize"), directory=tmp_path
+    )
+    over, ended = threading.Event(), threading.Event()
+
+    def no_value(work, name, raw):
+        for number in (1, 2, 3):
+            told(work.folder(name) / ROUNDS, number, 10.0 * number)
+        over.wait(10)
+        ended.set()
+
+    monkeypatch.setattr(tune_trial, "_log_to", lambda path: None)
+    job = SimpleNamespace(work=work, function=no_value, variants=[RAW])
+    place = SimpleNamespace(enter=lambda: None)
+    tune_trial.trainable({"number": 0}, job, scheduler(max_t=3), place)
+    assert not ended.is_set()
+    over.set()

@@ -216,13 +216,9 @@ class _Loop:
 
     def _report(self, trial: Trial, found: Round) -> bool:
         """Tell the study of a round; True: the trial should be stopped."""
-        value = self.objective.of_round(found.metrics)
-        at = self.study.time(found)
-        return value is not None and (self.study.report(trial, value, at) or self._at_limit(at))
-
-    def _at_limit(self, at: int) -> bool:
-        scheduler: Any = self.executor.options.scheduler
-        return bool(getattr(scheduler, "stop_last_trials", False)) and at >= scheduler.max_t
+        value, scheduler = self.objective.of_round(found.metrics), self.executor.options.scheduler
+        bad = value is not None and self.study.report(trial, value, scheduler.time(found))
+        return bad or scheduler.is_over(found)
 
     def _note_stop(self, each: Running) -> None:
         """A trial is to be stopped for good. Its record says so first: a driver that is killed

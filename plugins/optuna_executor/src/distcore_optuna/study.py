@@ -24,7 +24,7 @@ from distcore_core.errors import UserError
 from distcore_optuna.journal import JournalDamaged, SealedJournal
 from distcore_optuna.median import MedianAtTime
 from distcore_search.records import ENDED, ROUNDS, TRIALS, read_record
-from distcore_search.rounds import Round, rounds_of
+from distcore_search.rounds import rounds_of
 
 if TYPE_CHECKING:
     from distcore_optuna.options import LocalOptions
@@ -118,7 +118,7 @@ class Study:
         for each in rounds:
             value = self.job.work.objective.of_round(each.metrics)
             if value is not None:
-                values.setdefault(self.time(each), value)
+                values.setdefault(self.options.scheduler.time(each), value)
         return optuna.trial.create_trial(
             state=state,
             value=score if state == TrialState.COMPLETE else None,
@@ -156,14 +156,9 @@ class Study:
                 self.study.enqueue_trial(dict(given))
             return self.study.ask(dict(self.axes))
 
-    def time(self, found: Round) -> int:
-        """When a round was, by the scheduler's clock: its number, or whole seconds."""
-        by_rounds = self.options.scheduler.time_attr == "training_iteration"
-        return found.number if by_rounds else int(found.seconds)
-
     def report(self, trial: Trial, value: float, time: int) -> bool:
-        """Tell a round's value at a time; True: the trial should be stopped. What was told
-        before changes nothing."""
+        """Tell a round's value at a time by the scheduler's clock; True: the trial should be
+        stopped. What was told before changes nothing."""
         known = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
         if (
             time in known

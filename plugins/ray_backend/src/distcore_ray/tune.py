@@ -113,7 +113,9 @@ class _Run:
         # Between Tune's steps only: raised within one, a request to end got lost in Tune, and came
         # again when the results were written.
         with Interrupt() as interrupt, _quiet():
-            parameters = tune.with_parameters(trainable, job=self.job, place=_here())
+            parameters = tune.with_parameters(
+                trainable, job=self.job, scheduler=self.options.scheduler, place=_here()
+            )
             tuner = tune.Tuner(
                 tune.with_resources(parameters, self.need.of_tune()),
                 # Optuna has the space itself.

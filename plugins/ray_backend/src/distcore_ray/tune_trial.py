@@ -16,14 +16,16 @@ from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
     from distcore_ray.shipping import Place
+    from distcore_search.options import Scheduler
 
 LOG = "log.txt"
 LOOK_SECONDS = 0.2
 
 
-def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
+def trainable(config: dict[str, Any], job: SearchJob, scheduler: Scheduler, place: Place) -> None:
     """What Tune calls. Tune ends this process if the trial is to stop; the folder holds all
-    there is to know.
+    there is to know. Tune never hears of a round without a value, so where such a one is the last
+    that the scheduler lets a trial have, this returns, and Tune ends the process.
 
     A trial that fails by itself ends here like any other, and its record says that it failed: what
     Tune hears of as a failure is a process that was lost, which it starts again."""
@@ -54,6 +56,8 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
                         "time_this_iter_s": took,
                     }
                 )
+            if alive and scheduler.is_over(found):
+                return
         time.sleep(LOOK_SECONDS if alive else 0)
     if failed:
         end_record(folder, "failed", job.work.objective, repr(failed[0]))

@@ -4,13 +4,16 @@ here does is named."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from distcore_core.contracts.values import COMBINED
 from distcore_data.base_options import Count, NonNegative, Options, Whole
 from distcore_search.space import AnySpace
+
+if TYPE_CHECKING:
+    from distcore_search.rounds import Round
 
 Split = Literal["training", "train", "validation", "test"]
 TimeAttribute = Literal["training_iteration", "time_total_s"]
@@ -48,6 +51,26 @@ class Scheduler(Options):
 
     ludwig_only: ClassVar[Mapping[str, Any]] = {"metric": None, "mode": None}
 
+    time_attr: TimeAttribute = Field(
+        "training_iteration",
+        description="What time is: evaluation rounds (training_iteration), or seconds since the "
+        "trial began.",
+    )
+
+    @property
+    def limit(self) -> int | None:
+        """The time after which every trial is stopped."""
+        return None
+
+    def time(self, found: Round) -> int:
+        """When a round was by `time_attr`: its number, or whole seconds."""
+        by_rounds = self.time_attr == "training_iteration"
+        return found.number if by_rounds else int(found.seconds)
+
+    def is_over(self, found: Round) -> bool:
+        """Whether a trial is stopped after this round, whatever it found."""
+        return self.limit is not None and self.time(found) >= self.limit
+
 
 class Fifo(Scheduler):
     """Every trial runs to its end."""
@@ -58,17 +81,7 @@ class Fifo(Scheduler):
     )
 
 
-class Timed(Scheduler):
-    """Base of the schedulers that stop trials early."""
-
-    time_attr: TimeAttribute = Field(
-        "training_iteration",
-        description="What time is: evaluation rounds (training_iteration), or seconds since the "
-        "trial began.",
-    )
-
-
-class AsyncHyperband(Timed):
+class AsyncHyperband(Scheduler):
     """ASHA: at grace_period, grace_period × reduction_factor, … a trial goes on only if it is
     among the best."""
 
@@ -92,8 +105,12 @@ class AsyncHyperband(Timed):
             )
         return self
 
+    @property
+    def limit(self) -> int | None:
+        return self.max_t if self.stop_last_trials else None
 
-class Hyperband(Timed):
+
+class Hyperband(Scheduler):
     """Hyperband: brackets of successive halving."""
 
     type: Literal["hyperband"]
@@ -103,8 +120,12 @@ class Hyperband(Timed):
     )
     stop_last_trials: bool = Field(True, description="Whether trials are stopped after max_t.")
 
+    @property
+    def limit(self) -> int | None:
+        return self.max_t if self.stop_last_trials else None
 
-class MedianStopping(Timed):
+
+class MedianStopping(Scheduler):
     """A trial is stopped where its best value is worse than the median of the others' at that
     time."""
 
