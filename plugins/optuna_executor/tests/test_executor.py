@@ -27,6 +27,29 @@ def machine(cpus, gpus=0):
     return SimpleNamespace(resources=lambda: found)
 
 
+def test_ten_tenths_of_a_cpu_are_one(tmp_path):
+    """They were nine."""
+    job = suite().job(tmp_path, None, trials=20)
+    assert suite().make(cpu_resources_per_trial=0.1).plan(job, machine(1))["at_once"] == 10
+
+
+@pytest.mark.parametrize(
+    ("share", "seen"),
+    [
+        (0.3, ["0", "0", "0", "1", "1", "1"]),  # the fourth was on 0, too
+        (0.4, ["0", "0", "1", "1"]),  # there was a fifth, on a half of each
+        (1, ["0", "1"]),
+        (2, ["0,1"]),
+    ],
+)
+def test_trials_that_share_a_gpu_have_room_on_it(tmp_path, monkeypatch, share, seen):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    job, made = suite().job(tmp_path, None, trials=20), suite().make(gpu_resources_per_trial=share)
+    at_once = made.plan(job, machine(64, gpus=2))["at_once"]
+    given = [made.environment(job, slot, 2)["CUDA_VISIBLE_DEVICES"] for slot in range(at_once)]
+    assert given == seen
+
+
 def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path):
     """Its loss is NaN: the scheduler hears nothing of it."""
     job = replace(suite().job(tmp_path, suite().variants(1)), function=stubborn_trials.no_value)

@@ -43,6 +43,14 @@ def test_as_many_trials_as_fit():
     assert fitting(4, distributed=False, max_concurrent_trials=8) == 4
 
 
+def test_a_part_of_a_gpu_lies_on_one():
+    """Of two GPUs with two workers on each a fifth was waited for without an end."""
+    assert fitting((8, 2), workers=1, each={"CPU": 1, "GPU": 0.4}) == 4
+    assert fitting((8, 2), distributed=False, gpu_resources_per_trial=0.3) == 6
+    with pytest.raises(UserError, match="room for 4 such workers"):
+        fitting((8, 2), workers=5, each={"CPU": 1, "GPU": 0.4})
+
+
 def test_a_worker_lies_on_one_node():
     """Nine CPUs, but each node has room for one worker of two, so one trial of two workers; not
     two."""

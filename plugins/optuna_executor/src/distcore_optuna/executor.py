@@ -3,6 +3,7 @@ are no good."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import JSON, Backend, SearchJob
 from distcore_core.errors import CheckpointError, UserError
 from distcore_data.seals import damaged
+from distcore_data.shares import ROUNDING, times
 from distcore_optuna.process import TrialProcess, stop
 from distcore_search.records import ENDED, ROUNDS, begin_record, end_record, read_record
 from distcore_search.rounds import Follower, Round
@@ -87,7 +89,7 @@ class LocalExecutor:
                 f"({job.workers} workers × {options.gpu_resources_per_trial:g}), but there are "
                 f"{found.gpus}. Lower it."
             )
-        fit = max(1, int(found.gpus // gpus if gpus else found.cpus // cpus))
+        fit = max(1, times(found.gpus, gpus, whole=True) if gpus else times(found.cpus, cpus))
         wanted = options.max_concurrent_trials
         most = job.algorithm.get("max_concurrent") or job.trials
         at_once = min(fit if wanted in ("auto", None) else int(wanted), most, job.trials)
@@ -115,8 +117,10 @@ class LocalExecutor:
             return found
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = visible.split(",") if visible else [str(each) for each in range(gpus)]
-        first = int(slot * share) % len(names)
-        chosen = [names[(first + each) % len(names)] for each in range(-int(-share // 1))]
+        # Trials share one GPU as long as each has a part of it.
+        first = slot // times(1, share) if 0 < share < 1 else times(slot * share, 1)
+        count = math.ceil(share - ROUNDING)
+        chosen = [names[(first + each) % len(names)] for each in range(count)]
         return {**found, "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 

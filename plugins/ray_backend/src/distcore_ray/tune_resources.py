@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Backend, SearchJob
 from distcore_core.errors import UserError
+from distcore_data.shares import ROUNDING, times
 
 if TYPE_CHECKING:
     from distcore_ray.tune_options import TuneOptions
@@ -95,7 +96,7 @@ def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: N
 def _fit(nodes: Sequence[Node], need: Need, most: int) -> int:
     """The most trials, up to `most`, that have room at once."""
     if not need.workers:
-        return min(most, sum(times(node, need.driver, most) for node in nodes))
+        return min(most, sum(_times(node, need.driver, most) for node in nodes))
     crowd = bisect_left(
         range(1, most + 1), True, key=lambda count: _room(nodes, need, count) < count * need.workers
     )
@@ -107,12 +108,12 @@ def _room(nodes: Sequence[Node], need: Need, trials: int) -> int:
     lies worst; -1 if the nodes do not hold even that."""
     many = trials * need.workers
     if not any(need.driver):
-        return sum(times(node, need.each, many) for node in nodes)
+        return sum(_times(node, need.each, many) for node in nodes)
     worst = [0] + [NOWHERE] * trials  # by how many trials lie on the nodes so far
     for node in nodes:
-        most = times(node, need.driver, trials)
+        most = _times(node, need.driver, trials)
         here = [
-            times(_less(node, need.driver, count), need.each, many) for count in range(most + 1)
+            _times(_less(node, need.driver, count), need.each, many) for count in range(most + 1)
         ]
         worst = [
             min(worst[lie - count] + here[count] for count in range(min(lie, most) + 1))
@@ -121,12 +122,14 @@ def _room(nodes: Sequence[Node], need: Need, trials: int) -> int:
     return worst[trials] if worst[trials] < NOWHERE else -1
 
 
-def times(node: Node, each: Node, most: int) -> int:
-    """How often `each` fits on the node, up to `most`."""
-    return min(
-        (int(has / amount + 1e-9) for has, amount in zip(node, each, strict=True) if amount),
-        default=most,
+def _times(node: Node, each: Node, most: int) -> int:
+    """How often `each` fits on the node; `most` if it is nothing."""
+    fits = (
+        times(has, amount, whole=unit == "GPUs")
+        for has, amount, unit in zip(node, each, UNITS, strict=True)
+        if amount
     )
+    return min(fits, default=most)
 
 
 def _less(node: Node, each: Node, count: int) -> Node:
@@ -137,7 +140,7 @@ def _too_much(nodes: Sequence[Node], need: Need, trials: int) -> str:
     """The arithmetic: of the whole cluster if that is too small, else of its nodes."""
     for kind, unit in enumerate(UNITS):
         asked, has = trials * need.total(kind), sum(node[kind] for node in nodes)
-        if asked > has + 1e-9:
+        if asked > has + ROUNDING:
             return (
                 f"{_together(need.sum(kind), kind, need, trials)}{asked:g} {unit}, but the Ray "
                 f"cluster has {has:g}"

@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
+from distcore_data.shares import times
 from distcore_data.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.coordinator import News
@@ -178,9 +179,8 @@ def _in_words(resources: dict[str, float]) -> str:
 
 
 def _times(each: dict[str, float], has: dict[str, float]) -> int:
-    return min(
-        (int(has.get(name, 0) / amount + 1e-9) for name, amount in each.items()), default=1 << 30
-    )
+    fits = (times(has.get(name, 0), amount, whole=name == "GPU") for name, amount in each.items())
+    return min(fits, default=1 << 30)
 
 
 @dataclass
