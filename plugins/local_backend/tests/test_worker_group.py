@@ -7,7 +7,10 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -156,6 +159,28 @@ def test_a_task_that_always_dies_is_an_error_that_says_so():
         DistcoreError, match="The processes of a task died 4 times before it was done"
     ):
         list(found)
+
+
+def test_pools_that_break_while_lost_tasks_are_given_to_them_are_an_error_that_says_so(
+    monkeypatch,
+):
+    """It was Python's BrokenProcessPool."""
+
+    def pool(*_):
+        return SimpleNamespace(submit=broken, shutdown=lambda **_: None)
+
+    def broken(*_):
+        submitted.append(1)
+        if len(submitted) > 2:
+            raise BrokenProcessPool
+        found = Future()
+        found.set_exception(BrokenProcessPool())
+        return found
+
+    submitted = []
+    monkeypatch.setattr(tasks, "_pool", pool)
+    with pytest.raises(DistcoreError, match="The processes of a task died 4 times"):
+        list(tasks.run(abs, range(5), 1))
 
 
 @pytest.mark.parametrize(("loading", "computing"), [(0.2, 0.0), (0.0, 0.2), (0.1, 0.1)])

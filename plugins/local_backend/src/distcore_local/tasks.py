@@ -38,6 +38,9 @@ def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Ite
         while waiting or under_way:
             try:
                 while waiting and len(under_way) < AHEAD * workers:
+                for place, (item, future) in enumerate(under_way):
+                    if _was_lost(future):
+                        under_way[place] = item, pool.submit(_call, item)
                     under_way.append((waiting[0], pool.submit(_call, waiting[0])))
                     waiting.popleft()
                 value = under_way[0][1].result()
@@ -50,10 +53,6 @@ def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Ite
                     ) from error
                 pool.shutdown(cancel_futures=True)
                 pool = _pool(function, workers)
-                under_way = deque(
-                    (item, future if _finished(future) else pool.submit(_call, item))
-                    for item, future in under_way
-                )
                 continue
             under_way.popleft()
             lost = 0
@@ -62,9 +61,9 @@ def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Ite
         pool.shutdown(cancel_futures=True)
 
 
-def _finished(future: Future[Any]) -> bool:
-    """Whether the task has a result or raised by itself."""
-    return future.done() and not isinstance(future.exception(), BrokenProcessPool)
+def _was_lost(future: Future[Any]) -> bool:
+    """Whether the task ended with its pool; else it has not ended, has a result, or raised."""
+    return future.done() and isinstance(future.exception(), BrokenProcessPool)
 
 
 def _pool(function: Callable[[Any], Any], workers: int) -> ProcessPoolExecutor:
