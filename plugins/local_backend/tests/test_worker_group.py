@@ -19,7 +19,13 @@ import worker_group_jobs
 from test_backend import started, wait_for
 
 from distcore_core.contracts import WorkerGroup
-from distcore_core.errors import CheckpointError, ConfigError, DistcoreError, TrainingError
+from distcore_core.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DistcoreError,
+    TrainingError,
+)
 from distcore_data.os_errors import is_of_the_system
 from distcore_local import tasks, worker_group
 from distcore_local.backend import LocalBackend
@@ -181,6 +187,14 @@ def test_pools_that_break_while_lost_tasks_are_given_to_them_are_an_error_that_s
     monkeypatch.setattr(tasks, "_pool", pool)
     with pytest.raises(DistcoreError, match="The processes of a task died 4 times"):
         list(tasks.run(abs, range(5), 1))
+
+
+def test_an_error_of_a_plugin_that_no_pickle_takes_comes_with_its_words():
+    """It was a TypeError of this process's; of a task, the words that memory ran out."""
+    with pytest.raises(DataError, match=r"^age is odd in row 3\."):
+        run(worker_group_jobs.raise_odd, ranks=1)
+    with pytest.raises(DataError, match=r"^age is odd in row 3\."):
+        list(tasks.run(worker_group_jobs.raise_odd, range(2), 2))
 
 
 @pytest.mark.parametrize(("loading", "computing"), [(0.2, 0.0), (0.0, 0.2), (0.1, 0.1)])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from distcore_core.errors import DataError
 from distcore_local import shared_memory
 from distcore_local.data_parallel import DataParallel
 from distcore_testing.loops import TinyRun, train_tiny
@@ -159,6 +160,17 @@ def raise_ours(rank, folder):
     with (Path(folder) / "attempts").open("a") as file:
         file.write(f"{rank.index}\n")
     raise ConfigError([ConfigIssue(3, "trainer", "is odd")], "config.yaml")
+
+
+class OddError(DataError):
+    """A plugin's, made of two words: a pickle gives it one."""
+
+    def __init__(self, column, row):
+        super().__init__(f"{column} is odd in row {row}.")
+
+
+def raise_odd(_):
+    raise OddError("age", 3)
 
 
 def raise_once(rank, folder):

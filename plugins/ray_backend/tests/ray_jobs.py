@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from distcore_core.errors import CheckpointError, UserError
+from distcore_core.errors import CheckpointError, DataError, UserError
 from distcore_core.progress import Round
 from distcore_data.os_errors import explained
 from distcore_testing.jobs import DiesOnce
@@ -73,6 +73,25 @@ def refuse(rank, folder):
     if rank.index == 0:
         raise UserError("this was never right")
     time.sleep(300)
+
+
+class OddError(DataError):
+    """A plugin's, made of two words: a pickle gives it one."""
+
+    def __init__(self, column, row):
+        super().__init__(f"{column} is odd in row {row}.")
+
+
+class OwnError(UserError):
+    """A plugin's."""
+
+
+def odd(rank):
+    raise OddError("age", 3)
+
+
+def own(rank):
+    raise OwnError("age is odd in row 3.")
 
 
 def meet_a_full_disk(rank, told):

@@ -1,8 +1,20 @@
 """What a rank tells its worker through the socket."""
 
+import logging
+import os
+import sys
 from multiprocessing import Pipe
+from pathlib import Path
 
-from distcore_ray import rank
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import ray_jobs
+
+from distcore_core.contracts import Rank
+from distcore_core.errors import DataError
+from distcore_ray import rank, worker
+from distcore_ray.shipping import Place, packed, unpacked
 
 
 def test_the_last_numbers_are_told_of_a_stage_that_ended_between_two_looks(monkeypatch):
@@ -27,3 +39,26 @@ def test_the_last_numbers_are_told_of_a_stage_that_ended_between_two_looks(monke
             break
     assert told[-1][0] == "numbers"
     assert (told[-1][1].done, told[-1][1].rows_per_unit) == (10, 64)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(ray_jobs.odd, DataError), (ray_jobs.own, ray_jobs.OwnError)]
+)
+def test_what_a_rank_raises_is_read_by_the_driver_alone(function, kind):
+    """The worker, which cannot import what the driver can, failed instead; and the driver where
+    an error of a plugin's is made of other things than its words."""
+    process, connection = worker._started(dict(os.environ))
+    payload = packed((function, ()))
+    place = Rank(index=0, world=1, local_rank=0)
+    connection.send(rank.Orders(Place.here(), place, payload, logging.INFO))
+    try:
+        what, text, error, cause = connection.recv()
+    finally:
+        process.kill()
+        process.wait()
+        connection.close()
+    assert (what, cause) == ("raised", None)
+    assert text.endswith("age is odd in row 3.")
+    assert isinstance(error, bytes)
+    assert isinstance(unpacked(error), kind)
+    assert str(unpacked(error)) == "age is odd in row 3."

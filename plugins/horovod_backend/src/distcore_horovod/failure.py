@@ -11,6 +11,7 @@ import cloudpickle
 
 from distcore_core.errors import DistcoreError
 from distcore_data.os_errors import note_whom
+from distcore_data.travelling import portable
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,6 @@ class Failed:
 
 
 def failed(rank: int, error: BaseException) -> Failed:
-    """The error as it can travel: one that does not pickle is told in words."""
+    """The error as it can travel."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    try:
-        cloudpickle.loads(cloudpickle.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever pickling does
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    return Failed(rank, socket.gethostname(), error, text)
+    return Failed(rank, socket.gethostname(), portable(error, cloudpickle.dumps), text)

@@ -16,6 +16,7 @@ from distcore_core.errors import DistcoreError, Diverged, Stopped
 from distcore_data.blame import one_line
 from distcore_data.os_errors import system_cause
 from distcore_data.profiling import profiled_process
+from distcore_data.travelling import portable
 from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
 
@@ -77,7 +78,7 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
             error, Diverged
         ):  # a consequence: others got it too, and are gone
             return Told("stopped", error=Stopped("", stopping.received))
-        own = error if isinstance(error, DistcoreError) else None
+        own = portable(error) if isinstance(error, DistcoreError) else None
         return Told(
             "raised",
             error=own,

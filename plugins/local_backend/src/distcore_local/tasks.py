@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from distcore_core.errors import DistcoreError
+from distcore_data.travelling import portable
 from distcore_torch.training import parents
 
 T = TypeVar("T")
@@ -37,10 +38,10 @@ def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Ite
     try:
         while waiting or under_way:
             try:
-                while waiting and len(under_way) < AHEAD * workers:
                 for place, (item, future) in enumerate(under_way):
                     if _was_lost(future):
                         under_way[place] = item, pool.submit(_call, item)
+                while waiting and len(under_way) < AHEAD * workers:
                     under_way.append((waiting[0], pool.submit(_call, waiting[0])))
                     waiting.popleft()
                 value = under_way[0][1].result()
@@ -85,4 +86,10 @@ def _begin(function: Callable[[Any], Any], parent: int) -> None:
 
 
 def _call(item: Any) -> Any:
-    return _function[0](item)
+    try:
+        return _function[0](item)
+    except Exception as error:
+        sent = portable(error)  # the pool takes one that it cannot read for the process's death
+        if sent is error:
+            raise
+        raise sent from error

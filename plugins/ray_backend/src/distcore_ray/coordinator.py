@@ -35,13 +35,14 @@ class Seat:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, if
-    it is ours. cause: what the system said, if a disk or a limit is to blame."""
+    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, as
+    `shipping.packed` bytes (the driver alone need be able to import it), if another attempt would
+    meet it. cause: what the system said, if a disk or a limit is to blame."""
 
     seat: Seat
     how: str
     died: bool
-    error: Exception | None = None
+    error: bytes | None = None
     cause: OSError | None = None
 
 
@@ -83,7 +84,7 @@ class Coordinator:
     def sit(self, seat: Seat) -> bool:
         """A rank starts; False: it is not to (nobody waits, or a rank raised what a restart
         would meet again)."""
-        if self.abandoned or self._hopeless() is not None:
+        if self.abandoned or any(each.error is not None for each in self.failures):
             return False
         self.seats.append(seat)
         return True
@@ -131,9 +132,6 @@ class Coordinator:
     def abandon(self) -> None:
         """Nobody waits any more."""
         self.abandoned = True
-
-    def _hopeless(self) -> Exception | None:
-        return next((each.error for each in self.failures if each.error is not None), None)
 
     def _complete(self) -> list[Any] | None:
         if not self.seats:

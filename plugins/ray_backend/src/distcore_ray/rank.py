@@ -4,8 +4,9 @@ Ray never tells it.
     python -m distcore_ray.rank <descriptor of a socket to the worker>
 
 What it says goes through the socket as (what, …): ("numbers", Numbers), ("round", Round), ("log",
-level, text), and in the end one of ("result", value), ("stopped",), ("raised", text, the error if
-another attempt would meet it, what the system said if a disk or a limit is to blame).
+level, text), and in the end one of ("result", value), ("stopped",), ("raised", text, the error
+as `shipping.packed` bytes if another attempt would meet it, what the system said if a disk or a
+limit is to blame).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from distcore_core.errors import DistcoreError
 from distcore_core.progress import Progress
 from distcore_data.blame import one_line
 from distcore_data.os_errors import system_cause
+from distcore_data.travelling import portable
 from distcore_ray.shipping import Place, packed_result, unpacked
 from distcore_torch.training import parents
 from distcore_torch.training.progress_channel import Numbers
@@ -139,7 +141,8 @@ def main(descriptor: int) -> None:
         line.say("stopped")
     except (Exception, SystemExit) as error:
         lasting = isinstance(error, DistcoreError) and error.recurs
-        line.say("raised", one_line(error), error if lasting else None, system_cause(error))
+        sent = packed_result(portable(error, packed_result)) if lasting else None
+        line.say("raised", one_line(error), sent, system_cause(error))
         logging.getLogger(__name__).exception("The rank's own error, for Ray's log of this worker")
 
 

@@ -213,7 +213,7 @@ class _Watch:
             self._look(news)
             refused = next((each for each in news.failures if each.error is not None), None)
             if refused is not None and refused.error is not None:
-                raise refused.error from refused.cause
+                raise unpacked(refused.error) from refused.cause
             if news.stopped:
                 raise interrupt.stopped()
         if fit.error is not None or news.results is None:

@@ -18,6 +18,7 @@ import torch
 
 from distcore_core import errors
 from distcore_core.errors import DistcoreError, TrainingError
+from distcore_data.travelling import plain_class
 
 HEADER_BYTES = 1 << 30
 """The longest header: everything but tensors."""
@@ -103,22 +104,12 @@ def _node(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, DistcoreError):
-        return {"error": [_plain_class(value), str(value)]}
+        return {"error": [plain_class(value).__name__, str(value)]}
     raise TrainingError(
         f"A value of class {type(value).__module__}.{type(value).__qualname__} cannot travel "
         "between ranks. Metrics and strategies may share numbers, text, paths, tensors, and lists "
         "and mappings of these."
     )
-
-
-def _plain_class(error: DistcoreError) -> str:
-    """The name of its nearest class in `distcore_core.errors` that is made of a text alone."""
-    plain = (
-        each
-        for each in type(error).__mro__
-        if each.__module__ == errors.__name__ and "__init__" not in vars(each)
-    )
-    return next(plain).__name__
 
 
 class _Reader:
