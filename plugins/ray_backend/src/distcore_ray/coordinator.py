@@ -178,10 +178,22 @@ class Following:
         while True:
             last = self._over.wait(self.SECONDS)
             try:
-                self._heard(ray.get(self._coordinator.news.remote(), timeout=self.ANSWER_SECONDS))
+                self._heard(self._answer(self._coordinator.news.remote()))
+            except ray.exceptions.GetTimeoutError:
+                pass  # the machine is busy
             except (
                 ray.exceptions.RayError
             ):  # the cluster went: whoever waits for the worker group is told
                 return
             if last:
                 return
+
+    def _answer(self, asked: Any) -> Any:
+        """Waited for until it comes, as lines of the log are told once; once all is over, not for
+        long."""
+        while True:
+            try:
+                return ray.get(asked, timeout=self.ANSWER_SECONDS)
+            except ray.exceptions.GetTimeoutError:
+                if self._over.is_set():
+                    raise
