@@ -18,7 +18,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from distcore_horovod.processes import children_of, horovodrun, is_gone
+from distcore_data.processes import children_of
+from distcore_horovod.processes import horovodrun, is_gone
 
 WAIT_SECONDS = 60.0
 """How long the launcher may take to end; after that nothing is said."""

@@ -27,12 +27,6 @@ def parent_of(process: int) -> int:
     return int(_state(process)[1])
 
 
-def children_of(process: int) -> list[int]:
-    """The processes that it has started and that have not ended. Raises OSError."""
-    files = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(each) for file in files for each in file.read_text().split()]
-
-
 def is_gone(process: int) -> bool:
     """Whether it has ended, be it that nobody has asked how."""
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distcore_data.processes import children_of
 from distcore_data.temporaries import sweep_system
 from distcore_ray import pulse, settings
 from distcore_torch.signals import Stoppable
@@ -30,10 +31,8 @@ log = logging.getLogger("distcore")
 
 
 def child_processes() -> set[int]:
-    """The processes that this one has started and that have not ended; if /proc does not tell,
-    none."""
-    files = Path("/proc/self/task").glob("*/children")
-    return {int(each) for file in files for each in file.read_text().split()}
+    """The processes that this one has started and that have not ended."""
+    return children_of(os.getpid())
 
 
 def session_folders() -> set[Path]:
