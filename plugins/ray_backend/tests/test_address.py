@@ -302,10 +302,11 @@ def test_wrong_options_are_told(options, expected):
         Plugins().validate("backends", "ray", options)
 
 
-def test_sizes_for_a_cluster_that_is_joined_are_an_error(monkeypatch, listening):
+@pytest.mark.parametrize("size", [{"num_cpus": 2}, {"num_gpus": 0}])
+def test_sizes_for_a_cluster_that_is_joined_are_an_error(monkeypatch, listening, size):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{listening}")
     with pytest.raises(UserError, match="there is one to join: RAY_ADDRESS"):
-        cluster.target(BackendOptions(num_cpus=2))
+        cluster.target(BackendOptions(**size))
 
 
 def test_the_doctor_names_a_stale_file(tmp_path, free):

@@ -36,7 +36,6 @@ def target(options: BackendOptions) -> Found | None:
     if options.address not in (None, "auto"):
         return _checked(Found(str(options.address), "backend.address names it", 0), options)
     found = detect()
-    sizes = options.num_cpus or options.num_gpus or options.object_store_memory
     if found is None and options.address is None:
         return None
     if found is None:
@@ -47,7 +46,7 @@ def target(options: BackendOptions) -> Found | None:
         )
     if found.address == "local":
         return None
-    if sizes:
+    if options.sizes:
         raise UserError(
             "backend.num_cpus, num_gpus and object_store_memory are for a cluster that is started "
             f"here, but there is one to join: {found.reason}. Leave them out, or set "
@@ -205,15 +204,12 @@ def _start(options: BackendOptions, ours: Session) -> None:
 def _start_here(options: BackendOptions) -> None:
     import ray
 
-    sizes = {
-        name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")
-    }
     with settings.on_loopback():
         ray.init(
             address="local",
             include_dashboard=False,
             **_shared(options),
-            **{name: value for name, value in sizes.items() if value is not None},
+            **options.sizes,
         )
 
 

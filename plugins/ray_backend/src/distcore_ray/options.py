@@ -63,16 +63,18 @@ class BackendOptions(BaseModel):
 
     @model_validator(mode="after")
     def _only_what_is_started_has_a_size(self) -> BackendOptions:
-        sizes = [
-            name
-            for name in ("num_cpus", "num_gpus", "object_store_memory")
-            if getattr(self, name) is not None
-        ]
-        if sizes and self.address not in (None, "local"):
+        if self.sizes and self.address not in (None, "local"):
             raise ValueError(
-                f"{' and '.join(sizes)} are for a cluster that is started here (address: local)"
+                f"{' and '.join(self.sizes)} are for a cluster that is started here (address: "
+                "local)"
             )
         return self
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Those that are given of a cluster that is started here, 0 GPUs too."""
+        names = ("num_cpus", "num_gpus", "object_store_memory")
+        return {name: size for name in names if (size := getattr(self, name)) is not None}
 
 
 MODELS: dict[tuple[str, str], type[BaseModel]] = {("backends", "ray"): BackendOptions}
