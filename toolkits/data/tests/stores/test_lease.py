@@ -104,18 +104,45 @@ def test_a_store_that_cannot_be_reached_at_the_end_ends_no_work(store, monkeypat
 
 
 def test_a_store_that_ignores_the_condition_of_a_put_is_refused(store, monkeypatch):
-    """Also if what was put to find out cannot be deleted."""
+    """Also if what was put to find out cannot be deleted; what another one put stays."""
+
+    def create(name, content):
+        store.write(name, content)
+        return True
 
     def delete(names):
         deleted.extend(names)
         raise StoreError("no network")
 
     deleted = []
-    monkeypatch.setattr(store, "create", lambda name, content: True)
+    monkeypatch.setattr(store, "create", create)
     monkeypatch.setattr(store, "delete", delete)
     with Lease(store, "l") as lease, pytest.raises(StoreError, match="ignores the condition"):
         lease.acquire_from_the_dead(lambda: None)
     assert deleted == ["l"]
+    monkeypatch.setattr(store, "create", lambda name, content: True)
+    store.write("l", Lease(store, "l")._content(0))
+    with Lease(store, "l") as lease, pytest.raises(StoreError, match="ignores the condition"):
+        lease.acquire_from_the_dead(lambda: None)
+    assert deleted == ["l"]
+
+
+def test_a_store_is_not_blamed_for_a_lease_that_another_one_deletes(store, monkeypatch):
+    """Who waits and has just seen the dead one for the last time deletes what has its name by
+    then."""
+    real, made = store.create, []
+
+    def create(name, content):
+        made.append(real(name, content))
+        if len(made) == 1:
+            store.delete([name])
+        return made[-1]
+
+    monkeypatch.setattr(store, "create", create)
+    with Lease(store, "l") as lease:
+        assert lease.acquire_from_the_dead(lambda: None)
+        assert held_by(store.read("l")) == lease.id
+    assert made == [True, True, False]
 
 
 def test_each_beat_of_a_heart_is_another_until_it_stops(store):
