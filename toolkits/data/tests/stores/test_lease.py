@@ -10,6 +10,9 @@ from distcore_data.stores import lease as leases
 from distcore_data.stores import open_store
 from distcore_data.stores.lease import LOOK, PATIENCE, Heartbeat, Lease, alive, held_by, is_lost
 
+FAILURES = [StoreError("no network"), OSError(28, "no space left")]
+"""A bucket's and a folder's."""
+
 
 class Clock:
     """`then` is called with the time at every look of who waits."""
@@ -94,9 +97,10 @@ def test_who_lets_go_leaves_what_another_one_holds(store):
     assert store.read("l") == other._content(0)
 
 
-def test_a_store_that_cannot_be_reached_at_the_end_ends_no_work(store, monkeypatch):
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_store_that_cannot_be_reached_at_the_end_ends_no_work(store, monkeypatch, error):
     def unreachable(names):
-        raise StoreError("no network")
+        raise error
 
     with Lease(store, "l") as lease:
         assert lease.acquire_from_the_dead(lambda: None)
@@ -181,13 +185,14 @@ def test_a_heart_that_was_paused_after_it_looked_looks_again(store, clock):
     assert store.list() == {}
 
 
-def test_a_beat_that_fails_is_none(store, clock, monkeypatch):
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_beat_that_fails_is_none(store, clock, monkeypatch, error):
     def write(name, content):
         last.append(heart.last)
         clock.now += 1
         beats.append(content)
         if len(beats) == 1:
-            raise StoreError("no network")
+            raise error
 
     beats, last = [], []
     monkeypatch.setattr(store, "write", write)

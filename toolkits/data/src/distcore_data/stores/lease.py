@@ -31,6 +31,9 @@ PATIENCE = 30.0
 LOOK = 1.0
 """Seconds between two looks of who waits."""
 
+FAILED = (StoreError, OSError)
+"""What a store raises; the latter is a folder's."""
+
 
 def now() -> float:
     """Seconds, by a clock that goes on while a machine sleeps, and that nobody sets."""
@@ -113,7 +116,7 @@ class Heartbeat:
         beat = 0
         while not self._done.wait(self._every):
             beat, begun = beat + 1, now()
-            with suppress(StoreError):  # others may take us for dead, which must do no harm
+            with suppress(*FAILED):  # others may take us for dead, which must do no harm
                 if self._ends():
                     return
                 if now() - begun > PATIENCE:  # it was paused since it looked
@@ -180,7 +183,7 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         if self._heart.stop():
-            with suppress(StoreError):  # it stops changing, which says the same
+            with suppress(*FAILED):  # it stops changing, which says the same
                 if not self._is_lost():
                     self.store.delete([self.name])
 
@@ -201,7 +204,7 @@ class Lease:
         """Whether what was made in the place of a dead lease is gone again: another one that had
         seen the dead one may have deleted it for that, and made its own."""
         time.sleep(LOOK)
-        with suppress(StoreError):  # the heartbeat looks again
+        with suppress(*FAILED):  # the heartbeat looks again
             return held_by(self._found()) != self.id
         return False
 
@@ -218,7 +221,7 @@ class Lease:
         this one must fail. Once it may not: another one that waits may have deleted the lease,
         which it takes for that of the dead."""
         if self._create(-1) and self._create(-2):
-            with suppress(StoreError):
+            with suppress(*FAILED):
                 if held_by(self._found()) == self.id:
                     self.store.delete([self.name])
             raise StoreError(
