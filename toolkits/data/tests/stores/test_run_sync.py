@@ -157,6 +157,22 @@ def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path):
     assert mirror.store.read("a.json") == b"22"
 
 
+def test_a_file_that_is_removed_while_others_are_put_is_passed_over(mirror, tmp_path, monkeypatch):
+    """As one of an extension that writes beside the checkpoints."""
+    run, real = folder_of(tmp_path / "run", a_json="1", b_json="1", c_json="1"), mirror.store.put
+
+    def put(name, path):
+        (run / "b.json").unlink(missing_ok=True)
+        real(name, path)
+
+    found = sorted(run.rglob("*"))
+    monkeypatch.setattr(type(run), "rglob", lambda *_: iter(found))
+    monkeypatch.setattr(type(run), "is_file", lambda path: True)  # it still was, when it was asked
+    monkeypatch.setattr(mirror.store, "put", put)
+    mirror.put_files(run)
+    assert sorted(mirror.store.list()) == ["a.json", "c.json"]
+
+
 def test_files_of_a_run_under_way_come_with_their_digests_last(mirror, tmp_path, monkeypatch):
     """Scores may be replaced meanwhile, and what shows that a process lives may go."""
     for name in ("digests.json", RUNNING, "z.json", "page.html", "deeper/a.json"):

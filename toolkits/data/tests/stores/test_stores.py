@@ -364,6 +364,18 @@ def test_the_parts_of_a_large_upload_that_failed_are_given_up(tmp_path, monkeypa
     assert asked[1:] == (["n"] if size == 10 else [])
 
 
+def test_what_a_bucket_said_is_told_also_of_a_file_that_is_gone_by_then(tmp_path, monkeypatch):
+    def ask(*_, **__):
+        path.unlink()
+        raise StoreError("the bucket's word")
+
+    bucket, path = Bucket("s3://bucket/a"), tmp_path / "f"
+    path.write_bytes(b"1")
+    monkeypatch.setattr(bucket, "_ask", ask)
+    with pytest.raises(StoreError, match="the bucket's word"):
+        bucket.put("n", path)
+
+
 def test_a_conditional_put_is_the_filesystem_s_own():
     """By its name for the condition; one that has none is too old."""
     called = []

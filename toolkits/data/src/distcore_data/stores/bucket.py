@@ -166,7 +166,7 @@ class Bucket:
         """Upload a file; large ones in parts, which are given up again when that fails."""
         if self.kind == "memory":  # fsspec's copy of a file shows while it is under way
             return self.write(name, path.read_bytes())
-        options = UPLOAD.get(self.kind, {})
+        options, large = UPLOAD.get(self.kind, {}), path.stat().st_size >= ONE_PUT
         try:
             self._ask(
                 checked(name),
@@ -175,7 +175,7 @@ class Bucket:
                 absence=False,
             )
         except BaseException:
-            if path.stat().st_size >= ONE_PUT:
+            if large:
                 # The next build gives them up, and the error under way matters more.
                 with suppress(StoreError):
                     self.abort_uploads(name)

@@ -245,7 +245,7 @@ class Mirror:
 
     def put_files(self, folder: Path) -> None:
         """Copy the files of a run's folder that were not put yet, but for checkpoints and
-        models."""
+        models. One that is removed meanwhile is passed over."""
         self._require_held()
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
@@ -259,8 +259,11 @@ class Mirror:
                 continue
             if not NAME.fullmatch(name):
                 log.warning("%s stays on this machine: no object can have its name.", path)
-            elif self._put.get(name) != (path.stat().st_mtime_ns, path.stat().st_size):
-                self._put_file(name, path)
+                continue
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if self._put.get(name) != (status.st_mtime_ns, status.st_size):
+                    self._put_file(name, path)
 
     def delete_file(self, name: str) -> None:
         """Delete a file; one that is gone already is fine."""
