@@ -21,6 +21,9 @@ SMALL, LARGE = 256, 1 << 21
 
 TIMES = 30
 
+LOOK_SECONDS = 0.1
+"""How often it is looked whether both are there."""
+
 
 def measured() -> tuple[float, float]:
     """(seconds a message, seconds a byte): of what one of two ranks sends over gloo and the
@@ -36,6 +39,9 @@ def measured() -> tuple[float, float]:
             each.start()
         say.close()
         try:
+            while not hear.poll(LOOK_SECONDS):
+                if any(each.exitcode for each in ranks):
+                    raise EOFError  # the other one would wait for it for half an hour
             small, large = hear.recv()
         except EOFError:
             raise TrainingError(
@@ -43,6 +49,7 @@ def measured() -> tuple[float, float]:
             ) from None
         finally:
             for each in ranks:
+                each.kill()
                 each.join()
     message = small / 2
     return message, max(0.0, large - small) / (4 * LARGE)
