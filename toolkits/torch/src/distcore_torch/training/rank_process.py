@@ -67,7 +67,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
 @contextmanager
 def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
     """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder
-    (`backend.trainer.logdir`)."""
+    (`backend.trainer.logdir`). Elsewhere no more is shown for that."""
     if folder is None:
         yield
         return
@@ -81,7 +81,14 @@ def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
             "folder, or none."
         ) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    before = log.level
+    before, shown_from = log.level, log.getEffectiveLevel()
+
+    def as_before(record: logging.LogRecord) -> bool:
+        return record.levelno >= shown_from or record.name.partition(".")[0] != log.name
+
+    others = _handlers()
+    for each in others:
+        each.addFilter(as_before)
     log.addHandler(handler)
     log.setLevel(min(logging.INFO, before or logging.INFO))
     try:
@@ -89,7 +96,19 @@ def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
+        for each in others:
+            each.removeFilter(as_before)
         handler.close()
+
+
+def _handlers() -> list[logging.Handler]:
+    """Those that get what is logged here."""
+    found, logger = [], log
+    while True:
+        found += logger.handlers
+        if logger.parent is None or not logger.propagate:
+            return found
+        logger = logger.parent
 
 
 @contextmanager
