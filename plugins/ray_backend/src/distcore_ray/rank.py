@@ -118,7 +118,10 @@ class _LogToWorker(logging.Handler):
         self.line, self.prefix = line, prefix
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.line.say("log", record.levelno, self.prefix + record.getMessage())
+        try:
+            self.line.say("log", record.levelno, self.prefix + self.format(record))
+        except Exception:  # noqa: BLE001 - what every handler does with what goes wrong in it
+            self.handleError(record)
 
 
 def main(descriptor: int) -> None:
