@@ -141,6 +141,9 @@ def _watch(
                     logs.append(tuple(rest))
                 else:
                     ending = (what, *rest)
+            # What a rank forked has its end of the socket, and may outlive it.
+            elif process.poll() is not None and not connection.poll():
+                ending = ("died",)
         except (EOFError, OSError):
             ending = ("died",)
         hung = watch.look()
