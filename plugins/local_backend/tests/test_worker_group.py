@@ -204,3 +204,9 @@ def test_a_slow_rank_is_not_taken_for_one_that_hangs(loading, computing):
         {"train_steps": 6, "effective_batch_size": 32, "batch_size": "auto"}, validation_rows=0
     )
     assert run(worker_group_jobs.train_slowly, plan, loading, computing, hang_seconds=1.2) == [6, 6]
+
+
+def test_a_rank_that_hangs_is_ended_also_where_another_one_is_done():
+    """Rank 0 writes the model when the others are done: what it hung in was waited for for ever."""
+    with pytest.raises(TrainingError, match=r"rank 0 \(process .* no progress .* it is saving"):
+        run(worker_group_jobs.hang_after_the_others, hang_seconds=1.0)

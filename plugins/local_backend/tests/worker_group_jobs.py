@@ -229,3 +229,12 @@ def meet_a_full_disk(rank, told):
         words = explained("/dev", "the checkpoint", CheckpointError) if told else nullcontext()
         with words, open("/dev/full", "wb", buffering=0) as disk:
             disk.write(b"weights")
+
+
+def hang_after_the_others(rank):
+    """Rank 0 stands still at its last work, and the others are done."""
+    from distcore_torch.training.heartbeat import SAVING, heartbeat
+
+    if rank.index == 0:
+        heartbeat().doing(SAVING)
+        time.sleep(10**6)

@@ -257,8 +257,12 @@ class Attempt:
         )
 
     def _hung(self) -> Loss | None:
-        """Tell of ranks that make no progress; the one that has made none for too long."""
-        hung = self._watch.look() if not self.told else None
+        """Tell of ranks that make no progress; the one that has made none for too long. Those that
+        are done need none; once one raised, the others wait for it, and it is to blame."""
+        if any(told.kind != "result" for told in self.told.values()):
+            return None
+        self._watch.ranks = [each for each in self._watch.ranks if each.rank not in self.told]
+        hung = self._watch.look()
         return None if hung is None else Loss(hung[1])
 
     def _heartbeat(self, rank: int) -> Path:

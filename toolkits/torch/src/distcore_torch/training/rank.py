@@ -25,7 +25,7 @@ from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
-from distcore_torch.training.heartbeat import TELLING, heartbeat
+from distcore_torch.training.heartbeat import SAVING, TELLING, heartbeat
 from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
 from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import Finished, TrainLoop, Work
@@ -89,7 +89,10 @@ def fit_rank(
         if start is not None:
             loop.resume(start)
         finished = loop.run()
-    return _written(job, features, reference, finished, plan) if rank.index == 0 else None
+    if rank.index:
+        return None
+    with heartbeat().during(SAVING):
+        return _written(job, features, reference, finished, plan)
 
 
 def refuse_too_many(job: TrainJob, workers: int, plugins: Plugins) -> None:
