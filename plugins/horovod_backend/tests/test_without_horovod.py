@@ -18,6 +18,7 @@ from torch.distributed import HashStore
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
+from distcore_data.waiting import in_thread
 from distcore_horovod import build, diagnose, installed, process_group, rendezvous
 from distcore_horovod.elastic import MEET_AGAIN, Arrival, Changes, ElasticProcessGroup, Run
 from distcore_horovod.launcher import IN_GROUP, Launched
@@ -507,6 +508,20 @@ def test_the_leader_says_which_rank_was_lost_and_gives_no_order_any_more(lost, m
     assert handled == [(signal.SIGTERM, signal.SIG_IGN)]
     with pytest.raises(TrainingError, match="other processes have ended"):
         leader.everywhere(part, "x")
+
+
+def test_a_rank_that_is_lost_is_named_also_where_the_leader_is_no_main_thread(lost, monkeypatch):
+    """Python's handlers are the main thread's: to set one anywhere else hid what was lost."""
+
+    def broadcast_object(*_, **__):
+        raise lost("a connection was closed")
+
+    monkeypatch.setattr(process_group, "say_afterwards", lambda said: None)
+    leader = group_of(
+        process_group.ProcessGroup, 0, SimpleNamespace(broadcast_object=broadcast_object)
+    )
+    answer = in_thread(lambda: leader.everywhere(part, "x"))
+    assert str(answer.exception(60)) == "The run stopped: b is gone."
 
 
 @pytest.mark.usefixtures("hvd")

@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NoReturn
 
@@ -203,13 +204,18 @@ class ProcessGroup:
 
     def failure(self) -> Exception:
         """The process group is over; what the leader raises. A follower's process ends."""
-        self.over = True
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
+        self.break_up()
         if self.rank:
             self.follower_lost()
         reason = self.error_channel.reason()
         say_afterwards(f"distcore: The run stopped: {reason} {self.advice()}")
         return TrainingError(f"The run stopped: {reason}")
+
+    def break_up(self) -> None:
+        """There are no more orders. The launcher ends all ranks (SIGTERM): first say why."""
+        self.over = True
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def follower_lost(self) -> NoReturn:
         """End a follower whose process group broke. If the leader is gone, who else would say

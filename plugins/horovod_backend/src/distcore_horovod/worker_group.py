@@ -44,8 +44,7 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
     except HorovodInternalError as error:
         raise process_group.failure() from error
     except BaseException as error:
-        process_group.over = True
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        process_group.break_up()
         if isinstance(error, KeyboardInterrupt | SystemExit):
             if process_group.rank:
                 process_group.error_channel.stops()
