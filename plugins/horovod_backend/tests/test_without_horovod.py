@@ -16,10 +16,17 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from distcore_core.contracts import Rank
+from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import TrainingError, UserError
 from distcore_data.waiting import in_thread
-from distcore_horovod import build, diagnose, installed, process_group, rendezvous
+from distcore_horovod import (
+    build,
+    diagnose,
+    installed,
+    process_group,
+    rendezvous,
+    worker_group,
+)
 from distcore_horovod.elastic import MEET_AGAIN, Arrival, Changes, ElasticProcessGroup, Run
 from distcore_horovod.launcher import IN_GROUP, Launched
 from distcore_horovod.options import TrainerOptions
@@ -401,6 +408,34 @@ def test_exact_training_is_refused_with_what_the_number_of_workers_changes():
     strategy = strategy_of(2, op="sum", compression="fp16")
     with pytest.raises(UserError, match=r"without backend\.trainer\.op and compression"):
         strategy.tree_exchange(4, torch.float32, 2)
+
+
+# ------------------------------------------------------------------ a rank's surroundings
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "here"),
+    [
+        ("aaaa", 2, [2, 2]),
+        ("abab", 2, [1, 1]),
+        ("aab", 3, [2, 2, 1]),
+    ],
+)
+def test_ranks_of_the_launcher_that_are_not_in_the_group_do_not_count(
+    monkeypatch, hosts, ranks, here
+):
+    """Two of four under mpirun, on one machine, took it for a machine of a larger group's, and gloo
+    listened on the network."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(worker_group, "processors", lambda: 2)
+    group = WorkerGroup(function=print, ranks=ranks)
+    found = []
+    for index in range(ranks):
+        rank = Rank(index=index, world=ranks, local_rank=0)
+        launched = SimpleNamespace(hosts=[*hosts], local_size=len(hosts))
+        with worker_group.surroundings(rank, launched, group):
+            found.append((int(os.environ["LOCAL_WORLD_SIZE"]), torch.get_num_threads()))
+    assert found == [(each, 2 // each) for each in here]
 
 
 # ------------------------------------------------------------------ orders

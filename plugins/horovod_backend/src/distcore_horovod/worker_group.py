@@ -99,12 +99,14 @@ def surroundings(
     import torch
 
     threads = torch.get_num_threads()
-    share = max(1, processors() // process_group.local_size)
+    hosts = process_group.hosts[: rank.world]  # a group may have fewer ranks than the launcher
+    here = hosts.count(hosts[rank.index])
+    share = max(1, processors() // here)
     told: dict[str, Any] = {
         "RANK": rank.index,
         "WORLD_SIZE": rank.world,
         "LOCAL_RANK": rank.local_rank,
-        "LOCAL_WORLD_SIZE": process_group.local_size,
+        "LOCAL_WORLD_SIZE": here,
     }
     if meeting is not None:
         told |= {"MASTER_ADDR": meeting[0], "MASTER_PORT": meeting[1]}
