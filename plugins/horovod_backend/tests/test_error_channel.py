@@ -115,6 +115,10 @@ def test_the_first_that_is_left_speaks_for_a_leader_that_is_gone(processes):
     assert not speaks(2, ended, mine, mine)
     assert not speaks(1, mine, mine, mine)
     assert not speaks(1, ended, mine, mine, host=THERE)
+    told = ErrorChannel(HashStore(), 1, [HERE] * 3, [ended, mine, mine])
+    assert told.speaks_for_the_leader()
+    told.stops()
+    assert not told.speaks_for_the_leader(), "it was asked to end"
 
 
 def test_a_store_that_is_gone_takes_no_words_and_hides_no_loss(processes):

@@ -17,7 +17,7 @@ import torch
 from torch.distributed import HashStore
 
 from distcore_core.contracts import Rank, WorkerGroup
-from distcore_core.errors import TrainingError, UserError
+from distcore_core.errors import Stopped, TrainingError, UserError
 from distcore_data.waiting import in_thread
 from distcore_horovod import (
     build,
@@ -543,6 +543,32 @@ def test_the_leader_says_which_rank_was_lost_and_gives_no_order_any_more(lost, m
     assert handled == [(signal.SIGTERM, signal.SIG_IGN)]
     with pytest.raises(TrainingError, match="other processes have ended"):
         leader.everywhere(part, "x")
+
+
+@pytest.mark.usefixtures("lost")
+@pytest.mark.parametrize("at", ["order", "part"])
+def test_a_signal_to_the_leader_alone_lets_no_other_rank_wait_for_its_part(monkeypatch, at):
+    """Outside of training: nobody asks the others there whether to stop."""
+    done = []
+
+    def broadcast_object(*_, **__):
+        done.append("told")
+        if at == "order" and len(done) == 1:
+            raise Stopped("", signal.SIGTERM)
+
+    def stopped(group):
+        raise Stopped("", signal.SIGTERM)
+
+    monkeypatch.setattr(process_group.signal, "signal", lambda *each: None)
+    hvd = SimpleNamespace(
+        broadcast_object=broadcast_object, shutdown=lambda: done.append("shutdown")
+    )
+    leader = group_of(process_group.ProcessGroup, 0, hvd)
+    leader.error_channel = SimpleNamespace(stops=lambda: done.append("stops"))
+    with pytest.raises(Stopped):
+        leader.everywhere(stopped)
+    leader.end()
+    assert done == ["told", "stops", "shutdown"]
 
 
 def test_a_rank_that_is_lost_is_named_also_where_the_leader_is_no_main_thread(lost, monkeypatch):

@@ -91,7 +91,7 @@ class ErrorChannel:
         return f"{who} {verb} ended without a word (killed, or out of memory?)." if gone else None
 
     def stops(self) -> None:
-        """This rank ends because all were asked to: none that is gone from now on is to blame."""
+        """This rank ends because it was asked to: none that is gone from now on is to blame."""
         if self._store is not None:
             with suppress(Exception):  # the leader may be gone
                 self._store.set(STOPPING, "")
@@ -99,6 +99,9 @@ class ErrorChannel:
     def speaks_for_the_leader(self) -> bool:
         """Whether the leader's process, on this machine, is gone, and this rank is the first of
         those that are left."""
+        with suppress(Exception):  # the leader may be gone, and its store with it
+            if self._store is not None and self._store.check([STOPPING]):
+                return False
         until = time.monotonic() + SECONDS / 2
         while not self._gone(0):
             if time.monotonic() > until:

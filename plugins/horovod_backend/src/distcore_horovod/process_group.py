@@ -121,8 +121,17 @@ class ProcessGroup:
             raise TrainingError(
                 "The launcher's other processes have ended. Start the command again."
             )
-        self._tell(cloudpickle.dumps((function, arguments)))
-        found = self._gather(self._carried_out(function, arguments))
+        order = cloudpickle.dumps((function, arguments))
+        try:
+            self._tell(order)
+            found = self._gather(self._carried_out(function, arguments))
+        except BaseException as error:
+            # A signal to this rank alone: the others would wait for its part.
+            if not (self.over or isinstance(error, Exception)):
+                self.break_up()
+                self.error_channel.stops()
+                self.hvd.shutdown()
+            raise
         for each in found:
             if isinstance(each, Failed):
                 each.raised()
