@@ -2,9 +2,15 @@
 
 import errno
 import socket
+from types import SimpleNamespace
 
+import pytest
+from ray.exceptions import RayTaskError
+
+from distcore_core.errors import UserError
+from distcore_ray import storage
 from distcore_ray.coordinator import Failure, Seat
-from distcore_ray.failures import cause_of, first_cause
+from distcore_ray.failures import cause_of, first_cause, last_line
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 LOST = "raised RuntimeError: connection closed by peer"
@@ -55,4 +61,37 @@ def test_a_node_that_is_gone_comes_before_what_other_ranks_raised():
         assert first_cause("a", seats, failures, there).startswith("rank 0 on node 10.0.0.1")
         assert first_cause("a", seats, [], there).startswith(
             "Ray ended a worker without telling why (rank 0 on node 10.0.0.0, rank 1"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a\n  b.\n\n", "  b"), ("", "RuntimeError"), (" \n", "RuntimeError"), ("a", "a")],
+)
+def test_of_what_ray_says_the_last_line_is_told(text, line):
+    assert last_line(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize("imports", [True, False])
+def test_a_node_without_distcore_is_named(monkeypatch, imports):
+    """It was the traceback of Ray's own unpickling, of no node."""
+    why = "The remote function failed to import on the worker. This may be because needed"
+    text = f"RuntimeError: {why if imports else 'Other'}\nNo module named 'distcore_ray'"
+
+    def get(reference):
+        raise RayTaskError("_missing", text, RuntimeError(text), "worker", 1, "10.0.0.2")
+
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda wanted: "reference"))
+    fake = SimpleNamespace(
+        remote=lambda **_: lambda function: task, wait=lambda asked, **_: (asked, []), get=get
+    )
+    monkeypatch.setattr(storage, "ray", fake)
+    monkeypatch.setattr(storage, "NodeAffinitySchedulingStrategy", lambda *_, **__: None)
+    node = {"NodeID": "a", "NodeManagerAddress": "10.0.0.2"}
+    with pytest.raises(UserError if imports else RayTaskError) as caught:
+        storage._ask([node], {}, {})
+    if imports:
+        assert str(caught.value).startswith(
+            "The node 10.0.0.2 of the Ray cluster cannot import distcore_ray: No module named "
+            "'distcore_ray'. Install distcore-ray there"
         )

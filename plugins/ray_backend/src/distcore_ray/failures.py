@@ -54,6 +54,12 @@ def _blamed(raised: Sequence[Failure]) -> Failure:
     return next((each for each in raised if each.cause is not None), raised[0])
 
 
+def last_line(error: BaseException | None) -> str:
+    """What Ray says in the end, below its tracebacks, without a full stop."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).rstrip(".")
+
+
 def told(seat: Seat, how: str) -> str:
     """`rank 1 on node 10.0.0.3 (process 123) was killed by SIGKILL`."""
     return f"rank {seat.rank} on node {seat.host} (process {seat.pid}) {how}"

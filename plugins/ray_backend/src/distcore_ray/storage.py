@@ -15,12 +15,14 @@ from ray.exceptions import (
     LocalRayletDiedError,
     NodeDiedError,
     ObjectLostError,
+    RayTaskError,
     TaskUnschedulableError,
     WorkerCrashedError,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore_core.errors import UserError
+from distcore_ray.failures import last_line
 
 log = logging.getLogger("distcore")
 
@@ -36,6 +38,9 @@ GONE = (
 )
 """What Ray says of a task on a node that died a moment ago, while it was still in the list of
 those alive."""
+
+IMPORTS = "remote function failed to import on the worker"
+"""What Ray says, above the traceback, of a function whose module a node does not have."""
 
 
 def check(read: Mapping[str, str], written: Mapping[str, str]) -> None:
@@ -102,6 +107,14 @@ def _ask(
                 "Node %s was lost before it could be asked.", asked[reference]["NodeManagerAddress"]
             )
             continue
+        except RayTaskError as error:
+            if IMPORTS not in str(error):
+                raise
+            raise UserError(
+                f"The node {asked[reference]['NodeManagerAddress']} of the Ray cluster cannot "
+                f"import distcore_ray: {last_line(error)}. Install distcore-ray there, for the "
+                "Python that Ray runs with, in the versions that are here."
+            ) from error
         if missing:
             node, what, place = asked[reference], missing[0], places[missing[0]]
             named = what if place in what else f"{what}: {place}"

@@ -20,7 +20,7 @@ from distcore_data.shares import times
 from distcore_data.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.coordinator import News
-from distcore_ray.failures import cause_of, first_cause
+from distcore_ray.failures import cause_of, first_cause, last_line
 from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.shipping import Place, packed, unpacked
@@ -228,7 +228,7 @@ class _Watch:
             )
         except RayError as error:
             raise TrainingError(
-                f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its "
+                f"The Ray cluster does not answer any more ({last_line(error)}). Look at its "
                 "head and at this node's manager (raylet)."
             ) from error
         return news
@@ -324,13 +324,8 @@ class _Watch:
         often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts > 0 else ""
         if not self.groups:
             return (
-                f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its "
+                f"Training did not start on the Ray cluster: {last_line(error)}. Look at its "
                 "state with `ray status`."
             )
         cause = first_cause(self.groups[-1], news.seats, news.failures, self._nodes())
         return f"Training stopped{often}: {cause}."
-
-
-def _first_line(error: BaseException | None) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).rstrip(".")
