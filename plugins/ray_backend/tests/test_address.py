@@ -75,7 +75,11 @@ def test_inside_a_worker_comes_before_an_address_and_that_before_a_file(tmp_path
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:{free}", "no address", "127.0.0.1:", ":1", "\x00", "127.0.0.1:99999", ""]
+    "text",
+    [
+        *["127.0.0.1:{free}", "no address", "127.0.0.1:", ":1", "\x00", "127.0.0.1:99999", ""],
+        *["head:²", ".head:6379"],
+    ],
 )
 def test_a_stale_file_is_not_believed_and_costs_nothing(tmp_path, free, text, caplog):
     leave(tmp_path, text.format(free=free))
@@ -287,6 +291,7 @@ def test_loopback(text, near):
     ("options", "expected"),
     [
         ({"address": "head"}, "host:port, auto or local"),
+        ({"address": "head:²"}, "host:port, auto or local"),
         ({"address": "ray://head:10001"}, "Ray Client"),
         ({"address": "http://head:8265"}, "ray job submit"),
         (

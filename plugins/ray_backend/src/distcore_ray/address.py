@@ -110,11 +110,12 @@ def probe(address: str, seconds: float) -> str:
     """Why nothing can be asked at host:port; "" if a connection is accepted."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         return "that is not host:port"
     try:
         socket.create_connection((host, int(port)), timeout=seconds).close()
-    except (OSError, OverflowError) as error:  # the latter: no such port
+    # OverflowError: no such port. UnicodeError: no such name (`.head`).
+    except (OSError, OverflowError, UnicodeError) as error:
         return f"nothing answers there ({getattr(error, 'strerror', None) or error})"
     return ""
 

@@ -54,7 +54,7 @@ class BackendOptions(BaseModel):
         if value in (None, "auto", "local"):
             return value
         host, _, port = str(value).rpartition(":")
-        if "://" in str(value) or not host or not port.isdigit():
+        if "://" in str(value) or not host or not port.isdecimal():
             raise ValueError(
                 f"address {value!r} is not host:port, auto or local; a job server's (http://…) is "
                 "for `ray job submit`, and Ray Client's (ray://…) cannot train"
