@@ -78,7 +78,7 @@ def asked(monkeypatch):
 
 
 def mapped():
-    return next(tasks.run(abs, [7], 1))
+    return next(tasks.run(abs, [7], lambda: 1))
 
 
 def dask():
@@ -173,6 +173,28 @@ def test_a_signal_comes_once_and_as_it_is(connected, work, monkeypatch):
         finally:
             timer.cancel()
     assert [type(each) for each in caught] == [Stopped]
+
+
+def test_a_cluster_that_grows_gets_more_tasks_and_one_that_shrinks_fewer(monkeypatch):
+    """They were counted once, from the nodes that were there at first."""
+    under_way, seen, cpus = [], [], iter([1, 1, 3, 1, 1, 1, 1, 1, 1, 1])
+
+    def remote(shared, item):
+        under_way.append(item)
+        return item
+
+    def get(item):
+        seen.append(len(under_way))
+        under_way.remove(item)
+        return item
+
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda function: SimpleNamespace(remote=remote))
+    monkeypatch.setattr(ray, "wait", lambda references, **_: (references, []))
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(tasks, "packed", lambda value: value)
+    assert list(tasks.run(abs, range(9), lambda: next(cpus))) == list(range(9))
+    assert seen == [2, 2, 6, 5, 4, 3, 2, 2, 1]
 
 
 def test_a_search_ends_where_no_node_is_left_or_the_cluster_is_gone(connected, gcs, asked):

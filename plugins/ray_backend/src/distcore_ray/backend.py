@@ -71,7 +71,7 @@ class RayBackend(BackendBase):
         from distcore_ray import tasks
 
         with self._seeing_failures():
-            yield from tasks.run(function, items, self.resources().cpus)
+            yield from tasks.run(function, items, lambda: self.resources().cpus)
 
     def progress_channel(self, progress: Progress) -> RayProgressChannel:
         """Shows what the next worker group reports."""

@@ -26,24 +26,28 @@ AHEAD = 2
 are no more."""
 
 
-def run(function: Callable[[Any], T], items: Sequence[Any], cpus: int) -> Iterator[T]:
+def run(function: Callable[[Any], T], items: Sequence[Any], cpus: Callable[[], int]) -> Iterator[T]:
     """function(item) for each item as Ray tasks; results in the order of the items.
 
+    cpus(): what the cluster has now, which may grow.
     Raises what the first failing task raised, DistcoreError if tasks were lost again and again,
     and what the backend's watch does."""
     task = ray.remote(max_retries=LOST)(_call)
     shared = ray.put((Place.here(), packed(function)))
     waiting = iter(items)
     under_way: deque[Any] = deque()
-    try:
-        for item in islice(waiting, AHEAD * max(1, cpus)):
+
+    def begin() -> None:
+        for item in islice(waiting, max(0, AHEAD * max(1, cpus()) - len(under_way))):
             under_way.append(task.remote(shared, packed(item)))
+
+    try:
+        begin()
         while under_way:
             until(lambda: bool(ray.wait([under_way[0]], timeout=PULSE_SECONDS)[0]))
             value = _result(under_way[0])
             under_way.popleft()
-            for item in islice(waiting, 1):
-                under_way.append(task.remote(shared, packed(item)))
+            begin()
             yield value
     finally:
         # Whoever holds an error's traceback holds this generator, beyond the end of the cluster:
