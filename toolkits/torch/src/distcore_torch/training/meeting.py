@@ -10,6 +10,7 @@ for torch.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from datetime import timedelta
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore_core.contracts import Rank
+from distcore_core.errors import TrainingError
 
 STORE = "DISTCORE_STORE"
 """Environment variable: the file in which the ranks of one attempt of a worker group meet."""
@@ -69,7 +71,8 @@ def _opened(rank: Rank) -> Any:
 
 
 def _at_master(rank: Rank) -> Any:
-    """The store at MASTER_ADDR, which rank 0 serves there alone."""
+    """The store at MASTER_ADDR, which rank 0 serves there alone. Raises TrainingError if it
+    cannot."""
     import torch.distributed as dist
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -79,8 +82,16 @@ def _at_master(rank: Rank) -> Any:
         listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
-    except OSError:  # an address that leads here, but is not this machine's own
-        return _of_torch(rank)
+    except OSError as error:
+        # An address that leads here, but is not this machine's own; or, which is told by a number
+        # below 0, a name that IPv4 does not have.
+        number = error.errno or 0
+        if number == errno.EADDRNOTAVAIL or number < 0:
+            return _of_torch(rank)
+        raise TrainingError(
+            f"Rank 0 cannot listen at MASTER_ADDR {host}, MASTER_PORT {port}, where the ranks "
+            f"meet: {os.strerror(number)}. Give an address of its machine, and a port that is free."
+        ) from error
     return dist.TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT,
         master_listen_fd=listener.detach(), use_libuv=True,
