@@ -218,6 +218,15 @@ def test_why_a_build_failed_is_the_first_error_of_its_log(log, reason, tmp_path)
     assert build._reason(tmp_path / "log") == reason
 
 
+def test_what_pip_said_of_a_wheel_is_told(monkeypatch, tmp_path):
+    """Also while it is tried, before anything is installed."""
+    pip = (sys.executable, "-c", "import sys; sys.exit('no matching torch')")
+    monkeypatch.setattr(build, "PIP", pip)
+    for call in (build.install, lambda wheel: build._try(wheel, tmp_path)):
+        with pytest.raises(build.BuildError, match=r"a\.whl could not be .*: no matching t"):
+            call(tmp_path / "a.whl")
+
+
 # ------------------------------------------------------------------ how ranks meet in one
 
 
@@ -581,6 +590,7 @@ def test_a_rank_that_is_lost_is_named_also_where_the_leader_is_no_main_thread(lo
     leader = group_of(
         process_group.ProcessGroup, 0, SimpleNamespace(broadcast_object=broadcast_object)
     )
+    leader.advice = str
     answer = in_thread(lambda: leader.everywhere(part, "x"))
     assert str(answer.exception(60)) == "The run stopped: b is gone."
 

@@ -181,11 +181,7 @@ def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Pa
 
 def install(wheel: Path) -> None:
     """Install the wheel in this environment, over whatever Horovod is there. Raises BuildError."""
-    done = subprocess.run(
-        [*PIP, "--force-reinstall", str(wheel)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BuildError(f"{wheel} could not be installed: {done.stderr.strip()}")
+    _pip(wheel, "--force-reinstall")
 
 
 # ------------------------------------------------------------------ inside
@@ -221,9 +217,16 @@ def _compiler(folder: Path, tools: Tools) -> Path:
     return script
 
 
+def _pip(wheel: Path, *options: str) -> None:
+    """Raises BuildError with what pip said."""
+    done = subprocess.run([*PIP, *options, str(wheel)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{wheel} could not be installed: {done.stderr.strip()}")
+
+
 def _try(wheel: Path, folder: Path) -> None:
     """Install into a folder of its own, and let a child process add a tensor with it."""
-    subprocess.run([*PIP, "--target", str(folder), str(wheel)], check=True, capture_output=True)
+    _pip(wheel, "--target", str(folder))
     try:
         ask(folder)
     except Unusable as error:
