@@ -183,6 +183,16 @@ def test_an_error_travels_as_it_is_or_as_text():
     assert "KeyError: 'x'" in noted.__notes__[0]
 
 
+def test_what_a_file_system_leaves_among_the_marks_is_no_failure(tmp_path):
+    marks = str(tmp_path)
+    (tmp_path / ".nfs000000000000001200000001").touch()
+    assert not tasks.failed_before(marks, 7)
+    tasks.mark(marks, 3)
+    assert (tasks.failed_before(marks, 3), tasks.failed_before(marks, 4)) == (False, True)
+    tasks.mark(marks, -1)
+    assert tasks.failed_before(marks, 0)
+
+
 def test_a_file_that_another_host_does_not_see_is_told(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x\n")

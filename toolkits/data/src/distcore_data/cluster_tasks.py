@@ -229,9 +229,11 @@ def mark(marks: str, index: int) -> None:
 def failed_before(marks: str, index: int) -> bool:
     """Whether an item before this one has failed."""
     try:
-        return any(int(name) < index for name in os.listdir(marks))
+        names = os.listdir(marks)
     except OSError:
         return False
+    # Others are the file system's own, such as `.nfs0000…`.
+    return any(int(name) < index for name in names if name.removeprefix("-").isdecimal())
 
 
 def portable(error: BaseException) -> BaseException:
