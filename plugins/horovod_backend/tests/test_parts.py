@@ -2,6 +2,7 @@
 build needs, Gloo under MPI."""
 
 import errno
+import signal
 import socket
 import sys
 from types import SimpleNamespace
@@ -10,11 +11,11 @@ import pytest
 
 import distcore
 from distcore_core.contracts import TRAINER, PluginRef, Rank, TrainJob, WorkerGroup
-from distcore_core.errors import UserError
+from distcore_core.errors import Stopped, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_data.os_errors import in_words
-from distcore_horovod import build, diagnose, installed
+from distcore_horovod import build, diagnose, elastic_backend, installed
 from distcore_horovod.backend import Joined
 from distcore_horovod.elastic import Changes, Run
 from distcore_horovod.elastic_backend import Elastic, Watched
@@ -163,6 +164,18 @@ def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
     else:
         with pytest.raises(UserError, match=said):
             Elastic(process_group)._planned(group)
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGHUP])
+def test_elastic_training_ends_with_the_signal_that_stopped_it(monkeypatch, number):
+    """SIGHUP and SIGQUIT were told as ctrl-C, with its exit code. 0: another rank heard of it."""
+    monkeypatch.setattr(elastic_backend, "signal_received", lambda: number)
+    process_group = SimpleNamespace(
+        changes=Changes(), everywhere=lambda function, group: [None, elastic_backend.STOPPED]
+    )
+    with pytest.raises(Stopped) as caught:
+        Elastic(process_group).run_group(WorkerGroup(function=print, ranks=2))
+    assert caught.value.signal == (number or signal.SIGINT)
 
 
 def test_news_of_other_hosts_stop_training_whenever_they_come():

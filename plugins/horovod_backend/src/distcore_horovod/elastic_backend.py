@@ -8,6 +8,7 @@ step, saves one, and goes on.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Rank, Resources, TrainJob, WorkerGroup
-from distcore_core.errors import UserError
+from distcore_core.errors import Stopped, UserError
 from distcore_core.progress import Progress
 from distcore_horovod.backend import Joined
 from distcore_horovod.launcher import launched
+from distcore_torch.signals import signal_received
 
 if TYPE_CHECKING:
     from distcore_horovod.elastic import Changes, ElasticProcessGroup
@@ -87,7 +89,7 @@ class Elastic(Joined):
             if STOPPED not in found:
                 return found
             if not self.process_group.changes.told:
-                raise KeyboardInterrupt
+                raise Stopped("", signal_received() or signal.SIGINT)
 
     def _planned(self, group: WorkerGroup) -> WorkerGroup:
         """The group, with batches for the number of ranks that its run was begun with. Raises
