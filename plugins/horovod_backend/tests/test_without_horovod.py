@@ -11,19 +11,21 @@ from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
+import cloudpickle
 import psutil
 import pytest
 import torch
 from torch.distributed import HashStore
 
-from distcore_core.contracts import Rank, WorkerGroup
-from distcore_core.errors import Stopped, TrainingError, UserError
+from distcore_core.contracts import Rank, ShardPlan, WorkerGroup
+from distcore_core.errors import CacheError, Stopped, TrainingError, UserError
 from distcore_data.waiting import in_thread
 from distcore_horovod import (
     build,
     diagnose,
     installed,
     process_group,
+    processor,
     rendezvous,
     worker_group,
 )
@@ -533,6 +535,19 @@ def test_an_order_is_carried_out_by_every_rank_until_the_leader_lets_them_go():
     leader.end()  # which tells nobody anything
     with pytest.raises(TrainingError, match="other processes have ended"):
         leader.everywhere(part, "x")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_more_than_horovod_carries_is_told_in_every_rank(monkeypatch, rank):
+    """Sizes were numbers of 32 bits in one rank, which failed, and the others waited for it."""
+    monkeypatch.setattr(process_group, "MOST_BYTES", 9)
+    with pytest.raises(TypeError, match=f"rank {rank}'s result cannot travel: it has .* bytes"):
+        cloudpickle.loads(process_group._dumped("more than this", rank)).raised()
+    plans = [ShardPlan(index=0, start=0, stop=9)]
+    hvd = SimpleNamespace(allgather_object=lambda mine, name: [{}, {0: 2**31}])
+    group = SimpleNamespace(hvd=hvd, rank=rank, size=2)
+    with pytest.raises(CacheError, match="A shard of the cache has more than 2147483647 bytes"):
+        processor._exchanged(group, plans, {}, [0, 5, 9])
 
 
 def test_the_leader_says_which_rank_was_lost_and_gives_no_order_any_more(lost, monkeypatch):

@@ -35,6 +35,9 @@ STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the
 leader prepares."""
 
+MOST_BYTES = 2**31 - 1
+"""From one rank to another in an all-to-all, which counts in 32 bits."""
+
 MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
 """What Open MPI's ranks listen with on every interface, also if they are all on one machine, and
 need not there."""
@@ -315,8 +318,10 @@ def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
 def _dumped(value: Any, rank: int) -> bytes:
     """The value for the leader; if it cannot travel, an error that says so."""
     try:
-        return cloudpickle.dumps(value)
+        found = cloudpickle.dumps(value)
+        if len(found) <= MOST_BYTES:
+            return found
+        why = f"it has {len(found)} bytes, and Horovod carries {MOST_BYTES} at most"
     except Exception as error:  # noqa: BLE001 - becomes the rank's answer
-        return cloudpickle.dumps(
-            failed(rank, TypeError(f"rank {rank}'s result cannot travel: {error}"))
-        )
+        why = str(error)
+    return cloudpickle.dumps(failed(rank, TypeError(f"rank {rank}'s result cannot travel: {why}")))

@@ -24,13 +24,14 @@ from distcore_core.contracts import (
     Source,
     SourceBase,
 )
+from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
 from distcore_data.cluster_tasks import cut_source
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import processors
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.make_process_group import process_group
-from distcore_horovod.process_group import ProcessGroup
+from distcore_horovod.process_group import MOST_BYTES, ProcessGroup
 
 if TYPE_CHECKING:
     from distcore_horovod.options import ProcessorOptions
@@ -263,11 +264,22 @@ def _exchanged(
     }
     if not any(answers):
         return {}
-    order = sorted(lent, key=lambda index: (owners[index], index))
-    splits = [
-        sum(len(lent[index]) for index in order if owners[index] == rank)
-        for rank in range(process_group.size)
+    sent = [
+        [
+            sum(size for index, size in sizes.items() if owners[index] == rank)
+            for rank in range(process_group.size)
+        ]
+        for sizes in answers
     ]
+    # In every rank: one that did not come to the exchange would be waited for.
+    if max(map(max, sent)) > MOST_BYTES:
+        raise CacheError(
+            f"A shard of the cache has more than {MOST_BYTES} bytes of rows that another rank "
+            "read, and Horovod carries no more from one to another. Set backend.processor to "
+            "local: rank 0 then prepares the data."
+        )
+    order = sorted(lent, key=lambda index: (owners[index], index))
+    splits = sent[process_group.rank]
     packed = torch.from_numpy(
         np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy()
     )
