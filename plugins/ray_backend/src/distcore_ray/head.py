@@ -4,10 +4,11 @@ which Ray."""
 from __future__ import annotations
 
 import importlib
-import threading
+from concurrent.futures import wait
 from typing import Any
 
 from distcore_core.errors import UserError
+from distcore_data.waiting import in_thread
 from distcore_ray.address import Found
 
 ASK_SECONDS = 30.0
@@ -23,45 +24,34 @@ def ask(found: Found) -> None:
     """
     if not found.address:
         return
-    asked = _Question(found.address)
-    asked.start()
-    asked.join(ASK_SECONDS)
+    # In a thread, which can be left behind: Ray's client knows no deadline for the whole.
+    answer = in_thread(lambda: _versions(found.address))
     where = f"The Ray cluster {found.address} ({found.reason}) cannot be joined"
-    if asked.is_alive():
+    if not wait([answer], ASK_SECONDS).done:
         raise UserError(
             f"{where}: its head accepts connections, but has not answered within {ASK_SECONDS:g} "
             "s. Look whether its gcs_server runs and can be reached from here, name another "
             "cluster, or set backend.address to local."
         )
-    if asked.error is not None:
+    error = answer.exception()
+    if error is not None:
         raise UserError(
-            f"{where}: {str(asked.error).rstrip('.')}. If a cluster's head listens there (port "
+            f"{where}: {str(error).rstrip('.')}. If a cluster's head listens there (port "
             "6379, if not said otherwise), and it asks for a token, RAY_AUTH_MODE=token and the "
             "token are needed here."
-        ) from asked.error
-    refuse_other_versions(where, asked.versions)
+        ) from error
+    refuse_other_versions(where, answer.result())
 
 
-class _Question(threading.Thread):
-    """Asks in a thread, which can be left behind: Ray's client knows no deadline for the whole."""
+def _versions(address: str) -> dict[str, Any]:
+    from ray._common.usage.usage_lib import get_cluster_metadata
+    from ray._private.services import canonicalize_bootstrap_address
 
-    def __init__(self, address: str) -> None:
-        super().__init__(name="distcore-head", daemon=True)
-        self.address = address
-        self.versions: dict[str, Any] = {}
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        from ray._common.usage.usage_lib import get_cluster_metadata
-        from ray._private.services import canonicalize_bootstrap_address
-
-        native: Any = importlib.import_module("ray._raylet")  # to type checkers it is empty
-        try:
-            # `ray.init` takes this machine's own address for 127.0.0.1, too.
-            client = native.GcsClient(address=canonicalize_bootstrap_address(self.address))
-            self.versions = get_cluster_metadata(client)
-        except Exception as error:  # noqa: BLE001 - told by the thread that waits
-            self.error = error
+    native: Any = importlib.import_module("ray._raylet")  # to type checkers it is empty
+    # `ray.init` takes this machine's own address for 127.0.0.1, too.
+    client = native.GcsClient(address=canonicalize_bootstrap_address(address))
+    said: dict[str, Any] = get_cluster_metadata(client)
+    return said
 
 
 def refuse_other_versions(where: str, said: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from distcore_data.os_errors import system_cause
 from distcore_data.travelling import portable
 from distcore_ray.shipping import Place, packed_result, unpacked
 from distcore_torch.training import parents
-from distcore_torch.training.progress_channel import Numbers
+from distcore_torch.training.progress_channel import Numbers, beside
 
 SECONDS = 0.4
 """How often the numbers of training are told."""
@@ -87,16 +87,8 @@ class RankReporter:
             yield progress
             return
         progress.on_round.append(partial(_line[0].say, "round"))
-        over = threading.Event()
-        thread = threading.Thread(
-            target=_tell, args=(_line[0], progress, over), name="distcore-progress", daemon=True
-        )
-        thread.start()
-        try:
+        with beside(partial(_tell, _line[0], progress)):
             yield progress
-        finally:
-            over.set()
-            thread.join()
 
 
 def _tell(line: Line, progress: Progress, over: threading.Event) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
 from distcore_data.shares import times
 from distcore_data.temporaries import temporary_folder
+from distcore_data.waiting import in_thread
 from distcore_ray import worker
 from distcore_ray.coordinator import News
 from distcore_ray.failures import cause_of, first_cause, last_line
@@ -54,31 +55,15 @@ def run(group: WorkerGroup, coordinator: Any, patience: float) -> list[Any]:
     second signal does not wait)."""
     refuse_impossible(group, ray.nodes())
     with temporary_folder("ray") as folder:
-        attempt = _Fit(_trainer(group, coordinator, str(folder)))
-        attempt.start()
+        # `fit` blocks; in the main thread Ray Train would take ctrl-C for itself.
+        fit = in_thread(_trainer(group, coordinator, str(folder)).fit)
         try:
-            return _Watch(group, coordinator, patience).until(attempt)
+            return _Watch(group, coordinator, patience).until(fit)
         except Lost:
             raise
         except BaseException:
             coordinator.abandon.remote()
             raise
-
-
-class _Fit(threading.Thread):
-    """`trainer.fit()`, which blocks, in a thread: in the main one Ray Train would take ctrl-C
-    for itself."""
-
-    def __init__(self, trainer: Any) -> None:
-        super().__init__(name="distcore-fit", daemon=True)
-        self.trainer = trainer
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.trainer.fit()
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
-            self.error = error
 
 
 def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
@@ -198,16 +183,17 @@ class _Watch:
     told_of_room: bool = False
     asked_to_stop: bool = False
 
-    def until(self, fit: _Fit) -> list[Any]:
+    def until(self, fit: Future[Any]) -> list[Any]:
         """Wait for the end. Raises as `run`."""
         with Interrupt(self.group.grace_seconds) as interrupt:
-            while fit.is_alive():
-                fit.join(LOOK_SECONDS)
+            while not fit.done():
+                wait([fit], LOOK_SECONDS)
                 self.pulse.feel()
                 if interrupt.asked and not self.asked_to_stop:
                     self._ask_to_stop(interrupt)
                 self._look(self._news())
-            if fit.error is not None:
+            error = fit.exception()
+            if error is not None:
                 self.pulse.feel()  # what was lost took the ranks along
             news = self._news()
             self._look(news)
@@ -216,9 +202,9 @@ class _Watch:
                 raise unpacked(refused.error) from refused.cause
             if news.stopped:
                 raise interrupt.stopped()
-        if fit.error is not None or news.results is None:
+        if error is not None or news.results is None:
             system = cause_of(self.groups[-1], news.failures) if self.groups else None
-            raise TrainingError(self._explained(fit.error, news)) from system or fit.error
+            raise TrainingError(self._explained(error, news)) from system or error
         return [unpacked(each) for each in news.results]
 
     def _news(self) -> News:

@@ -10,12 +10,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore_data.temporaries import temporary_folder
 from distcore_torch.signals import end_process
 from distcore_torch.training.heartbeat import FILE, Listener, open_heartbeat
+from distcore_torch.training.progress_channel import beside
 from distcore_torch.training.stalls import Watch, Watched, end
 
 if TYPE_CHECKING:
@@ -41,16 +43,10 @@ def watching(
         ranks = strategy.gather((_machine(), os.getpid(), str(mine.path)))
         watch = Watch(_watched(ranks, strategy.rank.index), hang_seconds, world=len(ranks))
         strategy.gather(None)  # all have opened what they watch
-        over = threading.Event()
-        thread = threading.Thread(
-            target=_look, args=(watch, last_words, over), name="distcore-watch", daemon=True
-        )
-        thread.start()
         try:
-            yield
+            with beside(partial(_look, watch, last_words)):
+                yield
         finally:
-            over.set()
-            thread.join()
             open_heartbeat(None)
             watch.close()
             mine.close()
