@@ -716,7 +716,7 @@ def test_those_who_meet_again_know_all_runs_and_people_are_told_who_is_gone(elas
     elastic.begins(run)
     elastic.begins(run)
     assert elastic.runs == (run,)
-    elastic.introduce([(rendezvous.machine(), os.getpid()), ("b-2", 12), ("c-3", 13)])
+    elastic.introduce([(rendezvous.meeting.machine(), os.getpid()), ("b-2", 12), ("c-3", 13)])
     elastic.changes.on_hosts_updated(1, None)
     elastic.arrivals[:] = [None, arrived("b-2", 12, (run, other)), arrived("d-4", 14)]
     elastic.regroup()

@@ -329,7 +329,7 @@ def test_a_hidden_gpu_is_none_of_the_cluster_that_would_be_started(monkeypatch):
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_the_interface_of_an_address_of_either_family_is_found(address):
-    from distcore_ray.rendezvous import _interface_of
+    from distcore_torch.training.meeting import interface_of
 
     try:
         socket.create_server(
@@ -337,4 +337,4 @@ def test_the_interface_of_an_address_of_either_family_is_found(address):
         ).close()
     except OSError:
         pytest.skip(f"this machine has no {address}")
-    assert _interface_of(address) == ("lo" if sys.platform == "linux" else "lo0")
+    assert interface_of(address) == ("lo" if sys.platform == "linux" else "lo0")

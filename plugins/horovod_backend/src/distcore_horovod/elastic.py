@@ -25,7 +25,7 @@ from distcore_horovod.error_channel import ErrorChannel, named
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.launcher import Launched
 from distcore_horovod.process_group import Broken, ProcessGroup, leave_process
-from distcore_horovod.rendezvous import machine
+from distcore_torch.training.meeting import machine
 
 MEET_AGAIN = b"meet again"
 """An order: the launcher has other hosts now."""

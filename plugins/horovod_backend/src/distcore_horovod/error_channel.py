@@ -134,5 +134,5 @@ class ErrorChannel:
 
 
 def named(rank: int, host: str, process: int) -> str:
-    """A rank as people find it. host: as `rendezvous.machine` names it."""
+    """A rank as people find it. host: as `meeting.machine` names it."""
     return f"rank {rank} (process {process} on {host.rpartition('-')[0]})"

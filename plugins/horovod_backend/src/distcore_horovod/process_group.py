@@ -28,8 +28,8 @@ from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
 from distcore_horovod.processes import end_horovodruns_child, end_with_shell
-from distcore_horovod.rendezvous import machine
 from distcore_torch.signals import Stoppable, named, signal_of
+from distcore_torch.training.meeting import machine
 
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the

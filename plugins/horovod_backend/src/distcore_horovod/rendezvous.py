@@ -44,7 +44,7 @@ def join(
     import torch
 
     store = meeting.fresh_store(rank)
-    places = _exchanged(store, rank, Place(machine(), _address()))
+    places = _exchanged(store, rank, Place(meeting.machine(), _address()))
     local = len({each.host for each in places}) == 1
     if not local and not allow_network:
         raise UserError(
@@ -104,28 +104,16 @@ def slot(rank: Rank, hosts: list[str]) -> dict[str, str]:
     }
 
 
-def machine() -> str:
-    """A name that ranks of one machine (and one network namespace's host name) share, and no
-    others."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-    except OSError:
-        boot = "0"
-    return f"{socket.gethostname()}-{boot}"
-
-
 def interface(places: list[Place], rank: Rank) -> str:
     """The network interface that this rank's address belongs to."""
-    import psutil
-
     mine = places[rank.index].address
-    for name, found in psutil.net_if_addrs().items():
-        if any(each.address == mine for each in found):
-            return name
-    raise UserError(
-        f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer "
-        "data_parallel."
-    )
+    found = meeting.interface_of(mine)
+    if found is None:
+        raise UserError(
+            f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use "
+            "trainer data_parallel."
+        )
+    return found
 
 
 # ------------------------------------------------------------------ inside

@@ -17,6 +17,7 @@ from ray.train.backend import Backend, BackendConfig
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import UserError
+from distcore_torch.training.meeting import interface_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -79,17 +80,7 @@ def _point_to(address: str, port: int, alone: bool) -> None:
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
     # Gloo asks for the host's name otherwise, which need not resolve, or not to what other nodes
     # reach.
-    interface = _interface_of(LOOPBACK if alone else ray.util.get_node_ip_address())
+    interface = interface_of(LOOPBACK if alone else ray.util.get_node_ip_address())
     if interface:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, interface)
-
-
-def _interface_of(address: str) -> str | None:
-    """The network interface that has the IP address; None: not found."""
-    import psutil  # Ray's own, found once Ray was imported
-
-    for name, found in psutil.net_if_addrs().items():
-        if any(each.address == address for each in found):
-            return name
-    return None

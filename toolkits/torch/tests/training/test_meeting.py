@@ -1,6 +1,10 @@
 """Where ranks meet that no process of ours has started."""
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -28,3 +32,25 @@ def test_an_address_that_is_not_this_machine_s_own_is_left_to_torch(monkeypatch,
     monkeypatch.setenv("MASTER_PORT", "29500")
     monkeypatch.setattr(meeting, "_of_torch", lambda rank: "torch's")
     assert meeting._at_master(LEADER) == "torch's"
+
+
+SAY = "from distcore_torch.training.meeting import *; print(machine(), namespace('mnt'))"
+
+
+def test_a_container_of_its_own_is_another_machine():
+    """Also one with the host's name and network: a process number of it is somebody else's here."""
+    mine = [meeting.machine(), str(meeting.namespace("mnt"))]
+    assert mine[0].rpartition("-")[0] == socket.gethostname()
+
+    def told(*enter):
+        done = subprocess.run([*enter, sys.executable, "-c", SAY], capture_output=True, text=True)
+        return done.stdout.split()
+
+    assert told() == mine
+    rights = [] if os.getuid() == 0 else ["-r"]
+    if not shutil.which("unshare") or not told("unshare", *rights, "-m", "-p", "-f"):
+        pytest.skip("no namespaces are allowed here")
+    machine, files = told("unshare", *rights, "-m", "-p", "-f")
+    assert machine != mine[0]
+    assert files != mine[1]
+    assert told("unshare", *rights, "-m")[0] == mine[0]

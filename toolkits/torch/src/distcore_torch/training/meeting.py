@@ -58,6 +58,36 @@ def stay_on_loopback(rank: Rank) -> bool:
     return local
 
 
+def machine() -> str:
+    """A name that processes share which see each other by their numbers, and no others: those of
+    one machine, or of one container there. The host's name, "-", and more without a "-"."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        boot = "0"
+    return f"{socket.gethostname()}-{boot}{namespace('pid')}"
+
+
+def namespace(kind: str) -> int:
+    """The number of this process's namespace of a kind, as of `pid` or `mnt`; 0 where there are
+    none."""
+    try:
+        return os.stat(f"/proc/self/ns/{kind}").st_ino
+    except OSError:
+        return 0
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has the IP address; None: not found. For ranks of Ray and
+    Horovod, which both bring psutil."""
+    import psutil
+
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address == address for each in found):
+            return str(name)
+    return None
+
+
 def _opened(rank: Rank) -> Any:
     import torch.distributed as dist
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from distcore_data.temporaries import temporary_folder
 from distcore_torch.signals import end_process
 from distcore_torch.training.heartbeat import FILE, Listener, open_heartbeat
+from distcore_torch.training.meeting import machine, namespace
 from distcore_torch.training.progress_channel import beside
 from distcore_torch.training.stalls import Watch, Watched, end
 
@@ -40,7 +41,9 @@ def watching(
     with temporary_folder("heartbeat") as folder:
         mine = Listener(folder / "heartbeat")
         open_heartbeat(str(mine.path))
-        ranks = strategy.gather((_machine(), os.getpid(), str(mine.path)))
+        # Containers of one machine may share all but their processes, or their files.
+        place = f"{machine()} {namespace('mnt')}"
+        ranks = strategy.gather((place, os.getpid(), str(mine.path)))
         watch = Watch(_watched(ranks, strategy.rank.index), hang_seconds, world=len(ranks))
         strategy.gather(None)  # all have opened what they watch
         try:
@@ -53,16 +56,19 @@ def watching(
 
 
 def _watched(ranks: list[tuple[str, int, str]], mine: int) -> list[Watched]:
-    """Those of this rank's machine, if it is one that watches. ranks: (machine, process,
-    heartbeat) of all."""
-    here = [rank for rank, (machine, _, _) in enumerate(ranks) if machine == ranks[mine][0]]
+    """Those of this rank's place, if it is one that watches, and if their heartbeats can be
+    opened. ranks: (place, process, heartbeat) of all."""
+    here = [rank for rank, (place, _, _) in enumerate(ranks) if place == ranks[mine][0]]
     if mine not in here[:2]:
         return []
     ours = here if len(here) == 1 else here[1:] if mine == here[0] else here[:1]
-    return [
-        Watched(rank, ranks[rank][1], Listener(Path(ranks[rank][2]), make=False), ours=rank in ours)
-        for rank in here
-    ]
+    found = []
+    for rank in here:
+        _, process, path = ranks[rank]
+        with suppress(OSError):
+            listener = Listener(Path(path), make=False)
+            found.append(Watched(rank, process, listener, ours=rank in ours))
+    return found
 
 
 def _look(watch: Watch, last_words: Callable[[], str], over: threading.Event) -> None:
@@ -92,8 +98,3 @@ def _checked(last_words: Callable[[], str]) -> str:
     with suppress(Exception):
         return last_words()
     return ""
-
-
-def _machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{os.uname().nodename}-{boot.read_text().strip() if boot.exists() else 0}"
