@@ -12,13 +12,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import DistcoreError, Diverged, Stopped
+from distcore_core.errors import DistcoreError, RankLost, Stopped
 from distcore_data.blame import one_line
 from distcore_data.os_errors import system_cause
 from distcore_data.profiling import profiled_process
 from distcore_data.travelling import portable
 from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
+
+LOST = (RankLost, RuntimeError, ConnectionError)
+"""What a rank raises that waits for one that is gone."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Told:
     trace: str = ""
     cause: OSError | None = None
 
+    @property
+    def recurs(self) -> bool:
+        """Whether it raised what another attempt would meet again."""
+        return getattr(self.error, "recurs", False)
+
 
 def main(orders: Orders, payload: bytes, words: Connection) -> None:
     """The process. payload: (function, arguments), pickled."""
@@ -74,9 +82,9 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
     except Exception as error:  # noqa: BLE001 - told by the process that waits
-        if stopping.received and not isinstance(
-            error, Diverged
-        ):  # a consequence: others got it too, and are gone
+        cause = system_cause(error)
+        # A lost connection, torch's RuntimeError: the others were to end, too, and are gone.
+        if stopping.received and cause is None and isinstance(error, LOST):
             return Told("stopped", error=Stopped("", stopping.received))
         own = portable(error) if isinstance(error, DistcoreError) else None
         return Told(
@@ -84,5 +92,5 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
             error=own,
             text="" if own else one_line(error),
             trace=traceback.format_exc(),
-            cause=system_cause(error),
+            cause=cause,
         )

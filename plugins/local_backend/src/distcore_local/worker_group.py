@@ -172,9 +172,11 @@ class Attempt:
             if interrupt.asked:
                 self._pass_on(interrupt.signal)
                 self._let_end()
+                self._raise_unsaved()
                 raise interrupt.stopped(self._last_words())
             if any(told.kind == "stopped" for told in self.told.values()):
                 self._let_end(time.monotonic() + self.group.grace_seconds)
+                self._raise_unsaved()
                 raise next(
                     told.error
                     for told in self.told.values()
@@ -237,16 +239,29 @@ class Attempt:
                     text = f"rank {rank} (process {process.pid}) {how_it_ended(process.exitcode)}"
                     # Python's own, for an error outside of `main`: another attempt meets it again.
                     return Loss(text, _unready(text) if process.exitcode == 1 else None)
-        raised = {rank: told for rank, told in self.told.items() if told.kind == "raised"}
-        if not raised:
+        blamed = self._blamed()
+        if blamed is None:
             return None
-        own = {rank: told for rank, told in raised.items() if getattr(told.error, "recurs", False)}
         self._raised_at = self._raised_at or time.monotonic()
-        if not own and time.monotonic() - self._raised_at < LATER_SECONDS:
-            return None
+        waited = time.monotonic() - self._raised_at
+        return None if waited < LATER_SECONDS and not blamed[1].recurs else self._loss_of(*blamed)
+
+    def _blamed(self) -> tuple[int, Told] | None:
+        """Of the ranks that raised, the one to blame, and what it told."""
+        raised = {rank: told for rank, told in self.told.items() if told.kind == "raised"}
+        own = {rank: told for rank, told in raised.items() if told.recurs}
         # The others lose their connection to one whose disk is full, and may be heard first.
         refused = {rank: told for rank, told in raised.items() if told.cause is not None}
-        rank, told = next(iter((own or refused or raised).items()))
+        return next(iter((own or refused or raised).items()), None)
+
+    def _raise_unsaved(self) -> None:
+        """Raise what a rank met while it was to end, as a checkpoint for which there is no room;
+        but nothing that may come of the others' end."""
+        blamed = self._blamed()
+        if blamed is not None and (blamed[1].recurs or blamed[1].cause is not None):
+            _give_up(self._loss_of(*blamed), 0)
+
+    def _loss_of(self, rank: int, told: Told) -> Loss:
         error = told.error if isinstance(told.error, DistcoreError) else None
         text = (told.text or str(error)).strip().rstrip(".")
         return Loss(
