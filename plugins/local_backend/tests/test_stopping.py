@@ -2,6 +2,7 @@
 
 import errno
 import pickle
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -78,3 +79,13 @@ def test_what_may_come_of_the_others_end_hides_no_signal():
     for told in (Told("raised", text="RuntimeError: closed"), STOPPED):
         for error in asked(STOPPED, told):
             assert (type(error), error.signal) == (Stopped, 2)
+
+
+def leave(rank):
+    sys.exit("bad flag")
+
+
+def test_a_rank_whose_code_exits_says_so():
+    """It was told to put its program under `if __name__`, as one that never began."""
+    told = rank._run(ORDERS, pickle.dumps((leave, ())), SimpleNamespace(received=0))
+    assert (told.kind, told.text) == ("raised", "SystemExit: bad flag")

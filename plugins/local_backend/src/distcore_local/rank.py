@@ -81,7 +81,7 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
             return Told("result", function(orders.rank, *arguments))
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
-    except Exception as error:  # noqa: BLE001 - told by the process that waits
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - told by the process that waits
         cause = system_cause(error)
         # A lost connection, torch's RuntimeError: the others were to end, too, and are gone.
         if stopping.received and cause is None and isinstance(error, LOST):
