@@ -7,13 +7,13 @@ ever run.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
+
+from distcore_horovod.processes import is_gone
 
 STOPPING = "stopping"
 SECONDS = 2.0
@@ -124,13 +124,7 @@ class ErrorChannel:
         """Whether the rank's process on this machine is no more, or is a zombie."""
         if rank == self._rank or self._hosts[rank] != self._hosts[self._rank]:
             return False
-        process = self._processes[rank]
-        try:
-            os.kill(process, 0)
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            return True
-        return state in "ZX"
+        return is_gone(self._processes[rank])
 
 
 def named(rank: int, host: str, process: int) -> str:

@@ -9,6 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from distcore_data.processes import status_of
+
 LOOK_SECONDS = 0.25
 """Shorter than `distcore_torch.signals.SAME_PRESS_SECONDS`: if mpirun hears of ctrl-C too and ends
 its ranks, that and ours are one signal."""
@@ -24,13 +26,13 @@ def command_of(process: int) -> list[str]:
 
 def parent_of(process: int) -> int:
     """The process that started it, or has adopted it. Raises OSError."""
-    return int(_state(process)[1])
+    return int(status_of(process)[1])
 
 
 def is_gone(process: int) -> bool:
     """Whether it has ended, be it that nobody has asked how."""
     try:
-        return _state(process)[0] in "ZX"
+        return status_of(process)[0] in "ZX"
     except (OSError, IndexError):
         return True
 
@@ -90,8 +92,3 @@ def _is_horovodrun(process: int) -> bool:
     with suppress(OSError):
         return any(Path(each).name in LAUNCHERS for each in command_of(process)[:3])
     return False
-
-
-def _state(process: int) -> list[str]:
-    """The fields of /proc/…/stat from the third on: state, parent, …"""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""The processes that others have started, as Linux tells of them; anywhere else none is found."""
+"""Other processes, as Linux tells of them; anywhere else none is found."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def children_of(process: int) -> set[int]:
         with suppress(OSError):  # a thread that has ended since it was listed
             found |= {int(each) for each in file.read_text().split()}
     return found
+
+
+def status_of(process: int) -> list[str]:
+    """What /proc/…/stat says of it, from its third field on: its state (a letter), its parent, …
+    Raises OSError if there is no such process."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from distcore_data.processes import status_of
 from distcore_torch.training.heartbeat import (
     DOING,
     PREPARING,
@@ -163,7 +163,7 @@ def standing(each: Watched) -> str:
 def stopped(process: int) -> bool:
     """Whether the process is stopped, or traced."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return status_of(process)[0] in "Tt"
     return False
 
 
