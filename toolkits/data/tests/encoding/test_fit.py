@@ -35,8 +35,8 @@ from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import encode_metadata, parse_metadata
 from distcore_data.dataset import JoinedSource
 from distcore_data.encoding import shards
-from distcore_data.encoding.fit import fit_and_encode, plan_shards
-from distcore_data.encoding.sampling import Sampling
+from distcore_data.encoding.fit import encode_again, fit_and_encode, plan_shards
+from distcore_data.encoding.sampling import EVERY_ROW, Sampling
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.stream import encode_stream
 from distcore_data.features import Features
@@ -153,6 +153,29 @@ def build(folder, source, specifications=USUAL, split=None, threads=2, splitter=
     return fitted, CacheReader(
         files, files.manifest("key"), PLUGINS.make(CACHE_FORMAT, "parquet", {})
     )
+
+
+def test_a_processor_that_cannot_cut_the_source_is_closed(tmp_path):
+    """The cluster that it had connected to, or started, stayed."""
+    done = []
+
+    class Failing:
+        def scan(self, source, scratch):
+            done.append("scan")
+            raise OSError("no room")
+
+        def close(self):
+            done.append("close")
+
+    features = Features._make(USUAL, PLUGINS)
+    builder = CacheBuilder(tmp_path, "key", PARQUET, PLUGINS)
+    with pytest.raises(OSError, match="no room"):
+        fit_and_encode(None, Failing(), features, None, builder)
+    with pytest.raises(OSError, match="no room"):
+        encode_again(
+            None, Failing(), features, None, builder, {}, (), sampling=EVERY_ROW, progress=None
+        )
+    assert done == ["scan", "close"] * 2
 
 
 def digests(folder):

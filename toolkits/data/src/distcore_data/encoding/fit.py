@@ -77,8 +77,8 @@ def fit_and_encode(
     """
     bound, encoded_by = _bound(features), EncodedBy(features.encoders)
     _tell(progress, "read", None)
-    processor.scan(source, builder.scratch)
-    try:
+    try:  # a processor that fails in `scan` may have started its engine
+        processor.scan(source, builder.scratch)
         waits = [not sampling.takes_all or strategy(each.feature) in FILLS for each in bound]
         early = [each for each, wait in zip(bound, waits, strict=True) if not wait]
         late = [each for each, wait in zip(bound, waits, strict=True) if wait]
@@ -142,8 +142,8 @@ def encode_again(
     are too."""
     bound, encoded_by = _bound(features), EncodedBy(features.encoders)
     _tell(progress, "read", None)
-    processor.scan(source, builder.scratch)
     try:
+        processor.scan(source, builder.scratch)
         _, block_rows = processor.fold(
             BlockStatistics((), bound[0].column, progress, encoded_by), merge_states(())
         )
