@@ -15,7 +15,7 @@ import pytest
 from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
-from distcore_data import columns
+from distcore_data import columns, seals
 from distcore_hdf5 import index
 from distcore_hdf5.format import Hdf5Format, Hdf5Shard
 from distcore_hdf5.options import Hdf5Options
@@ -173,6 +173,17 @@ def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
     assert opened(content).read().num_rows == 300_000
     with h5py.File(io.BytesIO(content)) as file:
         assert file["x"].compression is None
+
+
+def test_of_many_columns_in_small_chunks_every_file_that_is_written_can_be_read(monkeypatch):
+    """4,100 columns in chunks of 1,024 rows were written, and refused by the reader."""
+    monkeypatch.setattr(seals, "MOST_CONTAINERS", 40)
+    values = pa.table({str(number): np.arange(40 * 1024, dtype=np.int32) for number in range(9)})
+    content = written(values, compression="gzip", chunk_rows=1024)
+    assert opened(content).read().to_pydict() == values.to_pydict()
+    values = values.append_column("10", values["0"])
+    with pytest.raises(CacheError, match=r"10 columns and their chunks are too many .* chunk_rows"):
+        written(values, compression="gzip", chunk_rows=1024)
 
 
 @pytest.mark.parametrize(

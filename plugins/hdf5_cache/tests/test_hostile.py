@@ -159,16 +159,19 @@ LIES = {
     "name": set_to(("columns", 0, "name"), ["x"]),
     "ragged": set_to(("columns", 0, "offsets"), {"shape": [2001], "dtype": "int32", "offset": 512}),
     "a chunk beyond the file": lambda d: d["columns"][0].update(
-        values={"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [[512, 1 << 40]]}
+        values={"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [512, 1 << 40]}
     ),
     "chunk rows": lambda d: d["columns"][0].update(
-        values={"shape": [2000], "dtype": "float32", "chunk_rows": 1 << 50, "chunks": [[512, 9]]}
+        values={"shape": [2000], "dtype": "float32", "chunk_rows": 1 << 50, "chunks": [512, 9]}
     ),
     "no chunk rows": lambda d: d["columns"][0].update(
-        values={"shape": [2000], "dtype": "float32", "chunk_rows": 0, "chunks": [[512, 9]]}
+        values={"shape": [2000], "dtype": "float32", "chunk_rows": 0, "chunks": [512, 9]}
+    ),
+    "half a chunk": lambda d: d["columns"][0].update(
+        values={"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [512, 9, 512]}
     ),
     "no deflate": lambda d: d["columns"][0].update(
-        values={"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [[512, 99]]}
+        values={"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [512, 99]}
     ),
     "nesting": lambda d: "[" * 20_000,
     "digits": lambda d: '{"bytes":' + "9" * 10_000 + "}",
@@ -198,7 +201,7 @@ def test_a_chunk_that_inflates_to_more_than_it_says_is_refused(tmp_path):
         "shape": [2000],
         "dtype": "float32",
         "chunk_rows": 2000,
-        "chunks": [[len(content), len(bomb)]],
+        "chunks": [len(content), len(bomb)],
     }
 
     def change(document):
@@ -213,7 +216,7 @@ def test_a_bomb_that_tells_its_size_is_refused(tmp_path):
     """Ten gigabytes of zeros in ten megabytes, which deflate can do."""
     bomb = zlib.compress(bytes(5 << 20), 9)
     start, rows = 1 << 17, 2000
-    chunks = [[start + number * len(bomb), len(bomb)] for number in range(rows)]
+    chunks = [each for n in range(rows) for each in (start + n * len(bomb), len(bomb))]
     column = {
         "shape": [rows, (5 << 20) // 4],
         "dtype": "float32",

@@ -19,10 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from distcore_core.errors import CacheError
 from distcore_data.columns import KINDS, most_held
 from distcore_data.seals import parse_json
 
-MAGIC = b"distcore-hdf5 1\n"
+MAGIC = b"distcore-hdf5 2\n"
 HEAD = struct.Struct("<16sQI")
 """MAGIC, bytes of the JSON that follows, and its crc32."""
 
@@ -71,13 +72,22 @@ class StoredColumn:
 
 
 def encode(columns: Mapping[str, StoredColumn], size: int) -> bytes:
-    """The index of a file of `size` bytes, as its user block begins."""
+    """The index of a file of `size` bytes, as its user block begins. Raises CacheError for so many
+    columns and chunks that it would not be read back."""
     listed = [
         {"name": name, "values": _plain(column.values)}
         | ({} if column.offsets is None else {"offsets": _plain(column.offsets)})
         for name, column in columns.items()
     ]
     text = json.dumps({"bytes": size, "columns": listed}, separators=(",", ":")).encode()
+    try:
+        parse_json(text)
+    except ValueError as error:
+        raise CacheError(
+            f"{len(columns)} columns and their chunks are too many for the index of an HDF5 file: "
+            f"{error}. Give backend.cache_format a larger chunk_rows or compression: none, or "
+            "choose type: parquet."
+        ) from error
     return HEAD.pack(MAGIC, len(text), zlib.crc32(text)) + text
 
 
@@ -122,7 +132,8 @@ def decode(source: BinaryIO) -> dict[str, StoredColumn]:
 def _plain(stored: Stored) -> dict[str, Any]:
     found: dict[str, Any] = {"shape": stored.shape, "dtype": stored.dtype.name}
     if stored.chunks:
-        return found | {"chunk_rows": stored.chunk_rows, "chunks": stored.chunks}
+        numbers = [number for chunk in stored.chunks for number in chunk]
+        return found | {"chunk_rows": stored.chunk_rows, "chunks": numbers}
     return found | {"offset": stored.offset}
 
 
@@ -148,12 +159,12 @@ def _column(document: dict[str, Any], size: int) -> StoredColumn:
 def _stored(document: dict[str, Any], size: int) -> Stored:
     """One dataset, every number in its range and every byte inside the file."""
     shape, dtype = tuple(document["shape"]), DTYPES[document["dtype"]]
-    chunks = tuple((offset, bytes) for offset, bytes in document.get("chunks", ()))
-    numbers = (*shape, *(number for chunk in chunks for number in chunk))
+    numbers = document.get("chunks", ())
+    chunks = tuple(zip(numbers[::2], numbers[1::2], strict=True))
     stored = Stored(shape, dtype, document.get("offset", 0), document.get("chunk_rows", 0), chunks)
     if len(shape) not in (1, 2) or any(
         type(number) is not int or number < 0
-        for number in (*numbers, stored.offset, stored.chunk_rows)
+        for number in (*shape, *numbers, stored.offset, stored.chunk_rows)
     ):
         raise ValueError(f"the numbers of a dataset of shape {shape} make no sense")
     pieces = chunks or ((stored.offset, stored.bytes),)

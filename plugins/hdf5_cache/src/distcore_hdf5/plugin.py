@@ -8,7 +8,7 @@ from distcore_core.plugin import hookimpl
 
 DISTCORE_API = (1, 0)
 
-DATA_VERSION = 1
+DATA_VERSION = 2
 """Raised whenever these files encode the same rows otherwise: caches and models of another are
 then refused."""
 
