@@ -20,6 +20,7 @@ from distcore_core.io.atomic import DirectoryBuilder, write_file
 from distcore_data.dataset import Data
 from distcore_data.stores.local import LocalStore
 from distcore_data.temporaries import (
+    is_temporary,
     sweep,
     sweep_system,
     sweep_tree,
@@ -180,6 +181,16 @@ def test_a_temporary_folder_is_for_this_user_and_is_gone_also_after_an_error(pla
     with pytest.raises(KeyError), temporary_folder("group"):
         raise KeyError
     assert names(place / "tmp") == set()
+
+
+def test_the_system_s_folder_itself_is_no_temporary_of_ours(place, monkeypatch):
+    """An IndexError for the dataset /tmp, and for `.` in it."""
+    monkeypatch.chdir(tempfile.gettempdir())
+    assert not is_temporary(tempfile.gettempdir())
+    assert not is_temporary(".")
+    with temporary_folder("source") as folder:
+        assert is_temporary(folder)
+        assert is_temporary(folder / "data.csv")
 
 
 def test_a_file_without_a_name_leaves_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def temporary_folder(what: str) -> Iterator[Path]:
 def is_temporary(path: str | os.PathLike[str]) -> bool:
     """Whether a path lies in such a folder, and will be gone."""
     place = os.path.relpath(os.path.abspath(path), tempfile.gettempdir())
-    return IN_SYSTEM.fullmatch(Path(place).parts[0]) is not None
+    return IN_SYSTEM.fullmatch(place.split(os.sep)[0]) is not None
 
 
 def _remove(folders: list[Path]) -> None:
