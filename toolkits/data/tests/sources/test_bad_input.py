@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import datetime as dt
+import errno
 import gzip
 import io
 import json
@@ -27,8 +28,9 @@ import pytest
 import zstandard
 
 from distcore_core.errors import DataError
-from distcore_data.sources import plaintext
+from distcore_data.sources import plaintext, unpacking
 from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import DelimitedOptions, column_names, open_source, sample
 
@@ -579,6 +581,28 @@ def test_depth_without_a_compiler_is_the_same(monkeypatch):
     found = [plaintext.deepest(text) for text in texts]
     monkeypatch.setattr(plaintext, "compiled", None)
     assert [plaintext.deepest(text) for text in texts] == found == [0, 0, 3, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_the_system_says_of_a_packed_file_is_no_damage(put, monkeypatch, read):
+    """It was told as damaged data, and a file that could not be opened as one of another name that
+    is not there."""
+
+    class Failing(io.BytesIO):
+        def read(self, *_):
+            raise OSError(errno.EIO, "no answer")
+
+    def unpacker(kind, path):
+        if read:
+            return Failing()
+        raise OSError(errno.EMFILE, "too many", str(path))
+
+    path = put(gzip.compress(ROWS.encode()), "data.csv.gz")
+    monkeypatch.setattr(unpacking, "_unpacker", unpacker)
+    place = Workplace(None)
+    with pytest.raises(OSError, match="no answer" if read else "too many"):
+        unpacking.unpacked(path, "data.csv.gz", place)
+    place.close()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.zst", "jsonl", "feather", "parquet"])

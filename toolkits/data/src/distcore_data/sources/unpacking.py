@@ -27,7 +27,7 @@ UNSUSPICIOUS = 1 << 30
 SMALL = 1 << 10
 """Bytes that are read at once where a file is damaged."""
 
-# Arrow's errors are OSError or ValueError.
+# Arrow's errors are OSError or ValueError; a damaged header may claim more memory than there is.
 DAMAGED = (EOFError, MemoryError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
@@ -49,6 +49,8 @@ def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None)
         most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
         copy(lambda: _unpacker(kind, path), target, shown, limit, most)
     except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # what the system says, and not what is packed
         size, lines = _sound(kind, path, target.stat().st_size)
         raise DataError(
             f"{shown}: the {kind} data are damaged or cut short: of what is packed, {size} bytes "
