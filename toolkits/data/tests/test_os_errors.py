@@ -131,3 +131,18 @@ def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path)
     ours = ValueError("ours")
     note_whom(ours, "rank 1", "node7")
     assert not hasattr(ours, "__notes__")
+
+
+def test_what_linux_alone_has_is_not_needed():
+    """On macOS every command would have ended while it was imported."""
+    code = """
+import errno, os
+for module, name in ((errno, "EREMOTEIO"), (os, "O_TMPFILE"), (os, "posix_fallocate")):
+    delattr(module, name)
+from distcore_data.stores import open_store
+store = open_store("memory://place/a")
+store.write("key/a", b"abc")
+print(store.open("key/a", 3).read())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "b'abc'", done.stderr

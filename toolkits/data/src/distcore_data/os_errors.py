@@ -16,7 +16,8 @@ from distcore_data.figures import human_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-UNREADABLE = frozenset({errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.ENXIO, errno.ENODEV})
+EREMOTEIO: int = getattr(errno, "EREMOTEIO", errno.EIO)  # Linux's alone
+UNREADABLE = frozenset({errno.EIO, EREMOTEIO, errno.ESTALE, errno.ENXIO, errno.ENODEV})
 OF_THE_SYSTEM = (
     FULL
     | UNREADABLE

@@ -85,7 +85,8 @@ def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> Bin
     place = Path(folder or tempfile.gettempdir())
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
-        handle = os.open(place, flags | os.O_TMPFILE, 0o600)
+        # Linux has the flag alone; elsewhere it is a folder that cannot be written to: EISDIR.
+        handle = os.open(place, flags | getattr(os, "O_TMPFILE", os.O_DIRECTORY), 0o600)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
             raise
