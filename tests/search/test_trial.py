@@ -129,3 +129,13 @@ def test_a_stopped_trial_s_model_is_of_no_later_round(tmp_path, monkeypatch, las
     finish_stopped(stopped, {"name": "0000", "parameters": {}, "state": "stopped"})
     assert found == [ending]
     assert read_record(folder)["model"] == "its digest"
+
+
+def test_a_stopped_trial_is_scored_on_the_split_of_the_search(tmp_path, monkeypatch):
+    """It was scored on the validation split, which has no rows where the training split judges."""
+    given = []
+    monkeypatch.setattr(trial, "fit_trial", lambda work, *_, **how: given.append(work) or {})
+    stopped = work(tmp_path, {}, Objective("y", "loss", "minimize", "training"))
+    add_round(stopped.folder("0000") / "rounds.jsonl", {"step": 7, "seconds": 1.0, "metrics": {}})
+    finish_stopped(stopped, {"name": "0000", "parameters": {}, "state": "stopped"})
+    assert given == [stopped]

@@ -16,7 +16,7 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ def fit_trial(
     folder = work.folder(name)
     config = trial_values(work, parameters)
     if steps is not None:
-        config.setdefault("trainer", {})["train_steps"] = steps
+        config["trainer"]["train_steps"] = steps
     telling: JSON = {"type": "rounds", "path": str(folder / ROUNDS)}
     if until is not None:
         telling["until"] = until
@@ -170,8 +170,7 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     """The trial's config. Weights are kept by the metric that the search is after, unless the
     config says otherwise."""
     config = substitute(work.config, parameters)
-    trainer = config.setdefault("trainer", {}) if config.get("trainer") is not None else {}
-    config["trainer"] = trainer
+    trainer = config["trainer"] = dict(config.get("trainer") or {})
     chosen = {trainer.get("validation_field"), trainer.get("validation_metric")} - {None}
     if not chosen:
         trainer |= {
@@ -292,6 +291,5 @@ def finish_stopped(work: TrialWork, record: JSON) -> None:
     if last > steps:
         log.info("Trial %s is trained from step %d to %d again for its model.", name, steps, last)
         ending = {"until": last}
-    validating = replace(work, objective=replace(work.objective, split="validation"))
-    record |= fit_trial(validating, name, record["parameters"], **ending)
+    record |= fit_trial(work, name, record["parameters"], **ending)
     write_record(folder, record)
