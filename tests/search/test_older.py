@@ -114,3 +114,18 @@ def test_executors_from_before_ray_become_the_one_that_is_there(executor, left):
 
 def test_todays_spellings_leave_no_note():
     assert read("goal: minimize\nmetric: loss\nexecutor: {type: local, num_samples: 2}").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "section", "said"),
+    [
+        ("[{name: y, type: binary}]", "metric: test.loss, split: [test]", "split is .'test'."),
+        ("5", "metric: y.loss", "output_features"),
+        ("[{name: [y], type: binary}]", "metric: y.loss", "output_features"),
+    ],
+)
+def test_a_metric_beside_values_of_wrong_types(outputs, section, said):
+    """A TypeError hid what was wrong."""
+    text = f"input_features: [{{name: x, type: number}}]\noutput_features: {outputs}\n"
+    with pytest.raises(ConfigError, match=said):
+        read_section(parse(f"{text}hyperopt: {{{section}, {SPACE}}}", "c.yaml"))

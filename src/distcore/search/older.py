@@ -68,7 +68,8 @@ def _metric(work: Upgrade) -> None:
     section, source_map = work.section(HERE), work.document.source_map
     for name, value in (("split", split), ("output_feature", feature)):
         given = section.get(name)
-        if not value or (given is not None and NAMES.get(given, given) == NAMES.get(value, value)):
+        same = isinstance(given, str) and NAMES.get(given, given) == NAMES.get(value, value)
+        if not value or same:
             continue
         if given is not None:
             message = (
@@ -88,7 +89,8 @@ def _metric(work: Upgrade) -> None:
 def _split_and_feature(work: Upgrade, before: str) -> tuple[str, str]:
     """What stands before the metric's name; "" if one of the two does not. Feature names may
     have dots."""
-    outputs = work.at(("output_features",)) or []
-    names = {each.get("name") for each in outputs if isinstance(each, dict)}
+    outputs = work.at(("output_features",))
+    listed = outputs if isinstance(outputs, list) else []
+    names = [each.get("name") for each in listed if isinstance(each, dict)]
     first, _, rest = before.partition(".")
     return (first, rest) if first in get_args(Split) and before not in names else ("", before)
