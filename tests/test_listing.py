@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from distcore.cli.main import main
+from distcore.workflow import probe
 from distcore.workflow.listing import rows
 from distcore_core.contracts import ROLES
+from distcore_core.errors import DistcoreError
 from distcore_core.registry.manager import Plugins
 
 SECONDS = 10
@@ -63,6 +65,20 @@ def test_the_command_lists_them_and_ends_well(offenders, capsys, monkeypatch):
     listed = json.loads(capsys.readouterr().out)
     assert {row["name"]: row["state"] for row in listed if row["role"] == "trainers"} == state
     assert set(listed[0]) == {*header.lower().split(), "quality"}
+
+
+def test_a_process_that_cannot_ask_plugins_is_no_plugin_s_fault(tmp_path, monkeypatch):
+    """Each plugin in turn was told as broken; what came late was read as its answer."""
+    monkeypatch.setattr(probe, "START_SECONDS", 0.0)
+    with pytest.raises(DistcoreError, match="did not start within 0 s"):
+        rows(Plugins(), kinds=["trainers"])
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "sitecustomize.py").write_text("print('Hello', flush=True)")
+    assert {row.state for row in rows(Plugins(), kinds=["processors"])} == {"ok"}
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(5)")
+    with pytest.raises(DistcoreError, match=r"could not start \(exit status 5\)"):
+        rows(Plugins(), kinds=["trainers"])
 
 
 def test_our_own_plugins_are_all_well():

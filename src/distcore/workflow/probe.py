@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
 
+READY = b"ready\n"
 START_SECONDS = 60.0
 """How long the child itself may take to start; it is no plugin's fault if a machine is busy."""
 
@@ -53,7 +55,7 @@ def _answers_of_a_child(
     answers: list[dict[str, Any]] = []
     doing = QUESTIONS[question][0]
     try:
-        _line_before(child.stdout.fileno(), time.monotonic() + START_SECONDS)
+        _wait_for_ready(child)
         while len(answers) < len(offers):
             line = _line_before(child.stdout.fileno(), time.monotonic() + seconds)
             if line is None:
@@ -70,6 +72,24 @@ def _answers_of_a_child(
         child.wait()
         child.stdout.close()
     return answers
+
+
+def _wait_for_ready(child: subprocess.Popen[bytes]) -> None:
+    """Read what the child, or what Python runs before it, prints up to its READY. Raises
+    DistcoreError if it does not come to that: no plugin is to blame."""
+    assert child.stdout is not None
+    deadline = time.monotonic() + START_SECONDS
+    while (line := _line_before(child.stdout.fileno(), deadline)) != READY:
+        if line is None:
+            raise DistcoreError(
+                "The process that asks plugins for their answers did not start within "
+                f"{START_SECONDS:g} s. If this machine is busy, try again when it is not."
+            )
+        if not line:
+            raise DistcoreError(
+                "The process that asks plugins for their answers could not start (exit status "
+                f"{child.wait()}). To see why: {sys.executable} -c 'import {__name__}'"
+            )
 
 
 def _line_before(descriptor: int, deadline: float) -> bytes | None:
@@ -115,7 +135,7 @@ def _child(question: str) -> None:
     os.dup2(2, 1)
     offers = [Offer(**each) for each in json.loads(sys.stdin.readline())]
     plugins = Plugins()
-    answer.write("ready\n")
+    answer.write(READY.decode())
     for offer in offers:
         try:
             said = QUESTIONS[question][1](plugins, offer)
