@@ -103,8 +103,8 @@ def delivered_before(there: Path, records: Sequence[JSON]) -> Path | None:
     """The model that an earlier end of the search left, if it is the best trial's; it is told if
     it is another one's.
 
-    records: best first."""
-    if not there.exists():
+    records: best first; none if no trial was begun."""
+    if not records or not there.exists():
         return None
     try:
         check_model(there, {"model": None, **records[0]})
