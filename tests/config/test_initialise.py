@@ -2,6 +2,7 @@
 config."""
 
 import datetime
+import math
 import random
 from pathlib import Path
 
@@ -121,6 +122,22 @@ def test_a_column_is_taken_for(name: str) -> None:
     assert types(text).get(name) == expected
     if expected is None:
         assert f"# {name} is left out: " in text
+
+
+def test_nan_is_a_missing_value() -> None:
+    """Of a Parquet file as polars writes it: classes became amounts, and a constant a number."""
+
+    def written(missing: float | None) -> str:
+        columns = {
+            "y": pa.array([0.0, 1.0, 2.0, missing] * 50),
+            "flag": pa.array([0.0, 1.0, missing, 1.0] * 50, pa.float32()),
+            "constant": pa.array([1.0, missing] * 100),
+            "height": COLUMNS["height"][0],
+        }
+        return suggest(pa.table(columns), "y")
+
+    assert written(math.nan) == written(None)
+    assert "name: y, type: category" in written(math.nan)
 
 
 def test_views_of_texts_are_texts() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distcore.config.giveaway import remarked
 from distcore.config.guess import Guess, guess, has_decimal_commas, is_of_numbers
@@ -16,6 +17,7 @@ from distcore.config.read_features import Role
 from distcore.config.yaml_nodes import VARIABLE
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import DataError
+from distcore_data.arrow import null
 from distcore_data.printable import listed
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
@@ -313,7 +315,7 @@ def _quoted(text: str) -> str:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all sets; a column that is numbers in one and texts in another is texts. Arrow
     filters no views of texts, so those are texts, too."""
-    tables = [_without_views(table) for table in tables]
+    tables = [_plain(table) for table in tables]
     if len(tables) == 1:
         return tables[0]
     kinds: dict[str, set[pa.DataType]] = {}
@@ -332,12 +334,19 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.table(columns)
 
 
-def _without_views(table: pa.Table) -> pa.Table:
+def _plain(table: pa.Table) -> pa.Table:
+    """Its texts without views, and null for NaN, which is a missing value to every feature."""
     plain = [
         field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
         for field in table.schema
     ]
-    return table.cast(pa.schema(plain))
+    columns = [
+        pc.if_else(pc.is_nan(each), null(each.type), each)
+        if pa.types.is_floating(each.type)
+        else each
+        for each in table.cast(pa.schema(plain)).columns
+    ]
+    return pa.table(columns, names=table.column_names)
 
 
 def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
