@@ -71,6 +71,17 @@ def test_values_are_yaml_and_sections_are_made() -> None:
     assert setting("trainer.epochs=3", "trainer.epochs=4", "trainer=")["trainer"] is None
 
 
+@pytest.mark.parametrize(("written", "set_"), [("trainer", "training"), ("training", "trainer")])
+def test_a_setting_of_a_section_s_other_spelling_is_of_the_section_that_is_there(
+    written: str, set_: str
+) -> None:
+    """The one of the two that was no longer spelled so had no effect: the setting, or the whole
+    section beside it."""
+    text = f"{CONFIG}{written}: {{epochs: 30, batch_size: 8}}"
+    found = load_config(override(parse(text, "c.yaml"), [f"{set_}.epochs=3"])).trainer
+    assert (found.epochs, found.batch_size) == (3, 8)
+
+
 def test_features_by_name_and_by_number() -> None:
     assert setting("input_features.city.type=text")["input_features"][1]["type"] == "text"
     assert setting("input_features[0].type=text")["input_features"][0]["type"] == "text"

@@ -14,6 +14,9 @@ from distcore_core.errors import ConfigError, ConfigIssue, UserError
 
 STEP = re.compile(r"\.?[^.\[\]=\s]+|\[[^\[\]=]+\]")
 
+OLDER = {"training": "trainer"}
+"""Older names of sections, as in Ludwig's own older configs."""
+
 
 def override(document: Document, settings: Iterable[str]) -> Document:
     """The document with each `path=value` set in it, in their order.
@@ -35,6 +38,9 @@ def override(document: Document, settings: Iterable[str]) -> Document:
             raise UserError(
                 f"--set {setting}: write a path and a value, such as --set trainer.epochs=3."
             )
+        for names in OLDER.items():  # of the two, one that lies beside the other is left out
+            if steps[0] in names and steps[0] not in document.values:
+                steps[0] = next((name for name in names if name in document.values), steps[0])
         given = parse(f"value: {text}", f"--set {where}")  # it may be a secret
         _put(document, steps, given, f"--set {where}")
     return document

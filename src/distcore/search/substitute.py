@@ -7,6 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from distcore.config.overrides import OLDER
 from distcore_core.config.document import KeyPath
 from distcore_core.config.issues import nearest
 
@@ -14,9 +15,6 @@ SECTIONS = ("trainer", "combiner", "preprocessing", "defaults", "model", "random
 """Sections that a search may change."""
 
 ROLES = ("input_features", "output_features")
-
-OLDER = {"training": "trainer"}
-"""Older names of sections, as in Ludwig's own older configs."""
 
 WHOLE = "."
 """Ludwig's name for the config itself; its values are mappings of sections."""
