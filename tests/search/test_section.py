@@ -227,6 +227,15 @@ def test_all_mistakes_are_told_at_once():
     assert "line 14: hyperopt.parameters.combiner.num_fc_layers.lower: -1 cannot be tried" in said
 
 
+def test_a_parameter_that_changes_something_in_between_is_searched():
+    """Its first and its last value were compared alone."""
+    section = "parameters: {x0.encoder: {space: choice, categories: [CATEGORIES]}}"
+    values = "{type: passthrough}, {type: dense}, passthrough"
+    assert read(section.replace("CATEGORIES", values))
+    said = refused(section.replace("CATEGORIES", values.replace("{type: dense}, ", "")))
+    assert "changes nothing" in said
+
+
 def test_a_trainer_s_options_without_its_type_are_the_backend_s_default_s():
     """They were nobody's: a search of them, or beside them, ended with a trainer named ''."""
     section = """

@@ -240,16 +240,17 @@ def _without_effect(
         distinct = [value for _, value in space.extremes() if value != first[name]]
         if not distinct:
             continue
-        configs = [
+        configs = (
             resolve(
                 load_config(section.config({**first, name: value}), plugins=plugins),
                 plugins,
                 defaults,
                 backend,
-            )
-            for value in (first[name], distinct[-1])
-        ]
-        if configs[0].as_json() == configs[1].as_json():
+            ).as_json()
+            for value in (first[name], *reversed(distinct))
+        )
+        plain = next(configs)
+        if all(each == plain for each in configs):
             message = (
                 "changes nothing: no feature uses it, or each gives its own. Remove it, or name "
                 "the feature"
