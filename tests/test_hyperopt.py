@@ -320,6 +320,19 @@ def test_a_random_seed_that_is_searched_is_each_trials_own(place):
     for each in found:
         described = json.loads((folder(place) / each["directory"] / "description.json").read_text())
         assert described["config"]["random_seed"] == each["parameters"]["random_seed"]
+    assert len(caches(place)) == 2  # and none of the seed that no trial has
+
+
+def test_the_cache_that_all_trials_read_is_of_the_seed_that_they_have(place):
+    """It was of the one on the command line, where a search has one random_seed for all trials."""
+    seeds = SECTION[: SECTION.index("    trainer.learning_rate")] + (
+        "    random_seed: {space: grid_search, values: [1]}\n  executor: {type: local}\n"
+    )
+    with_section(place, seeds)
+    good(place, "--random_seed", 7)
+    [searched] = caches(place)
+    assert place.good("preprocess", "--random_seed", 1)
+    assert caches(place) == [searched]
 
 
 def test_bad_trials_are_told_and_the_others_go_on(place):

@@ -58,8 +58,13 @@ class Search:
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)
+        # Not beside the config, where it would win over a random_seed that is searched.
+        self.values = {**section.values, "random_seed": session.config.random_seed}
         self.configs = check_candidates(
-            section, session.plugins, session.backend_name, session.backend.defaults
+            replace(section, values=self.values),
+            session.plugins,
+            session.backend_name,
+            session.backend.defaults,
         )
         self._check_room()
         self.executor, self.options = executor_of(section, session)
@@ -101,8 +106,7 @@ class Search:
         session, section = self.session, self.section
         session.directory = directory
         work = TrialWork(
-            # Not beside the config, where it would win over a random_seed that is searched.
-            config={**section.values, "random_seed": session.config.random_seed},
+            config=self.values,
             parameters=dict(section.written["parameters"]),
             objective=self.objective,
             data=self.data,
@@ -153,10 +157,7 @@ class Search:
         """Have the session go by the first of the configs that could be tried."""
         plain = self.session.config
         self.session.config = replace(
-            self.configs[0],
-            backend=plain.backend,
-            random_seed=plain.random_seed,
-            plugins_block=plain.plugins_block,
+            self.configs[0], backend=plain.backend, plugins_block=plain.plugins_block
         )
         self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
 
@@ -196,7 +197,7 @@ class Search:
             "config": {**without_credentials(self.section.values), SECTION: self.section.written},
             "data": self.data.names(),
             "cache": None,
-            "random_seed": self.session.config.random_seed,
+            "random_seed": self.values["random_seed"],
         }
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
@@ -208,7 +209,7 @@ class Search:
         session.progress.done = session.progress.first = ended
         if ended:
             log.info("%d trials ended before; they are not repeated.", ended)
-        written = {**self.section.written, "random_seed": session.config.random_seed}
+        written = {**self.section.written, "random_seed": self.values["random_seed"]}
         kept = (
             f"The results so far are in {shown}; go on with: distcore hyperopt --config … "
             f"--dataset … --model_resume_path {shown}"
