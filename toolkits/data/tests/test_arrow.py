@@ -13,6 +13,7 @@ from distcore_data.arrow import (
     TYPES,
     from_numpy,
     null,
+    one_array,
     plain,
     scalar,
     strings,
@@ -94,3 +95,12 @@ def test_numbers_and_validity_of_a_slice(start):
     assert again.equals(values)
     assert validity(values.drop_null()) is None
     assert plain(values[:0]).tolist() == []
+
+
+def test_the_pieces_of_a_column_as_one_array():
+    whole = pa.array([1.5, None])
+    assert one_array(whole) is whole
+    assert one_array(pa.chunked_array([whole])).buffers()[1].address == whole.buffers()[1].address
+    assert one_array(pa.chunked_array([], pa.float64())).equals(pa.array([], pa.float64()))
+    pieces = [pa.array(each).dictionary_encode() for each in (["a", None], ["b", "a"])]
+    assert one_array(pa.chunked_array(pieces)).to_pylist() == ["a", None, "b", "a"]

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan
 from distcore_data import cluster_tasks as tasks
+from distcore_data.arrow import one_array
 
 
 def frame_of(table: pa.RecordBatch) -> pd.DataFrame:
@@ -31,7 +32,7 @@ def table_of(block: pd.DataFrame) -> pa.RecordBatch:
     """The rows of such a block, bit for bit."""
     names = list(block.columns)
     return pa.RecordBatch.from_arrays(
-        [_array(block[name].array.__arrow_array__()) for name in names], names=names
+        [one_array(block[name].array.__arrow_array__()) for name in names], names=names
     )
 
 
@@ -61,10 +62,3 @@ def write(
 ) -> Any:
     """Task: function(plan, its rows). blocks: the whole block of each slice."""
     return tasks.write(function, plan, pieces, [table_of(block) for block in blocks], marks)
-
-
-def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

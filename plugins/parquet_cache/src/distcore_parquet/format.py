@@ -19,9 +19,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distcore_core.errors import CacheError
-from distcore_data.arrow import from_numpy, to_numpy
-from distcore_data.columns import most_held
+from distcore_data.arrow import from_numpy, one_array, to_numpy
+from distcore_data.columns import most_held, refuse_missing, row_range
 from distcore_parquet import claims
 from distcore_parquet.options import ParquetOptions
 
@@ -136,9 +135,7 @@ class ParquetShard:
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Rows [start, stop) of the columns, in the order they are asked for."""
-        stop = self.rows if stop is None else stop
-        if not 0 <= start <= stop <= self.rows:
-            raise IndexError(f"rows [{start}, {stop}) of a shard of {self.rows}")
+        start, stop = row_range(start, stop, self.rows)
         names = None if columns is None else list(columns)
         tables = list(self._pieces(start, stop, names))
         if not tables:
@@ -228,7 +225,7 @@ class _Layout:
         if len(batches) == 1:
             arrays = batches[0].columns
             for name, array in zip(table.column_names, arrays, strict=True):
-                _refuse_missing(name, array.null_count)
+                refuse_missing(name, array.null_count)
             return pa.Table.from_arrays(arrays, schema=self._plain)
         arrays = [
             _required(name, column)
@@ -246,10 +243,7 @@ class _Layout:
 
 
 def _required(name: str, column: pa.ChunkedArray) -> pa.Array:
-    # Combining copies even if there is but one chunk.
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # nothing to combine: no chunk at all
-        array = pa.nulls(0, column.type)
+    array = one_array(column)
     kind, missing = array.type, array.null_count
     if pa.types.is_fixed_size_list(kind):
         values = array.flatten()
@@ -267,16 +261,8 @@ def _required(name: str, column: pa.ChunkedArray) -> pa.Array:
         )
     else:
         made = array
-    _refuse_missing(name, missing)
+    refuse_missing(name, missing)
     return made
-
-
-def _refuse_missing(name: str, missing: int) -> None:
-    if missing:
-        raise CacheError(
-            f"Encoded column {name!r} has {missing} missing values in a shard. "
-            "Features must fill them; report this to the feature's authors."
-        )
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -96,6 +96,19 @@ def joined(values: pa.Array, separator: str) -> pa.Scalar:
     return pc.binary_join(pa.ListArray.from_arrays(ends, values), scalar(separator))[0]
 
 
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The rows of a column as one array, dictionaries unified; an array is itself."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:  # combining copies also a single one
+        return column.chunk(0)
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return pa.concat_arrays(column.chunks)
+
+
 def to_numpy(array: pa.Array) -> np.ndarray:
     """An Arrow array as a read-only numpy vector on the same memory.
 

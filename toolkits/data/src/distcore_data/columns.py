@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import Column
 from distcore_core.errors import CacheError
-from distcore_data.arrow import TYPES, from_numpy, to_numpy
+from distcore_data.arrow import TYPES, from_numpy, one_array, to_numpy
 
 KINDS: tuple[np.dtype, ...] = (np.dtype("float32"), np.dtype("int32"), np.dtype("int8"))
 """What a cache holds: encoded columns have 32 bits, the split map 8."""
@@ -56,6 +56,15 @@ def columns_of(table: pa.Table) -> list[Values]:
         _values(name, column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
+
+
+def refuse_missing(name: str, missing: int) -> None:
+    """Raise CacheError if a column of a shard has missing values, so many."""
+    if missing:
+        raise CacheError(
+            f"Encoded column {name!r} has {missing} missing values in a shard. "
+            "Features must fill them; report this to the feature's authors."
+        )
 
 
 def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
@@ -115,12 +124,7 @@ def fits(found: pa.DataType, column: Column) -> bool:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Values:
-    # Combining copies even if there is but one chunk.
-    array = (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
-    )
+    array = one_array(column)
     kind, missing, flat, offsets = array.type, array.null_count, array, None
     if pa.types.is_fixed_size_list(kind):
         flat = array.flatten()
@@ -129,11 +133,7 @@ def _values(name: str, column: pa.ChunkedArray) -> Values:
         offsets = ends - ends[0] if len(ends) else np.zeros(1, np.int32)
     if flat is not array:
         missing += flat.null_count
-    if missing:
-        raise CacheError(
-            f"Encoded column {name!r} has {missing} missing values in a shard. "
-            "Features must fill them; report this to the feature's authors."
-        )
+    refuse_missing(name, missing)
     if TYPES.get(flat.type) not in KINDS or (
         pa.types.is_fixed_size_list(kind) and not kind.list_size
     ):

@@ -12,7 +12,6 @@ from distcore_data.encoding.missing import (
     dropped,
     ends,
     fill,
-    joined,
     neighbours,
     valid,
 )
@@ -85,8 +84,3 @@ def test_rows_that_miss_a_value_in_any_of_the_columns_are_dropped():
 
 def test_a_column_without_any_value_stays_as_it_is():
     assert fill(column([None, None], "category"), "ffill", Neighbours()).to_pylist() == [None, None]
-
-
-def test_joined_of_no_piece_and_of_several():
-    assert len(joined(pa.chunked_array([], pa.float64()))) == 0
-    assert joined(column(["a", "b", "c"], "category")).to_pylist() == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from distcore_data.arrow import bits_of, from_numpy
+from distcore_data.arrow import bits_of, from_numpy, one_array
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Feature
@@ -76,7 +76,7 @@ def fill(column: pa.ChunkedArray, strategy: str, around: Neighbours) -> pa.Array
     known = valid(column)
     count = len(known)
     if count and known.all():
-        return joined(column)
+        return one_array(column)
     # Places: the rows, then the value before them all, then the one behind.
     extra = [value for value in (around.before, around.behind) if value is not None]
     at_before = count if around.before is not None else -1
@@ -88,9 +88,9 @@ def fill(column: pa.ChunkedArray, strategy: str, around: Neighbours) -> pa.Array
     backward = np.where(backward == count, at_behind, backward)
     first, second = (forward, backward) if strategy == "ffill" else (backward, forward)
     places = np.where(first < 0, second, first)
-    values = joined(pa.chunked_array([*column.chunks, *extra], column.type))
+    values = one_array(pa.chunked_array([*column.chunks, *extra], column.type))
     if (places < 0).any():  # the whole column is empty
-        return joined(column)
+        return one_array(column)
     return values.take(from_numpy(places))
 
 
@@ -111,17 +111,6 @@ def valid(column: pa.ChunkedArray) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, bool)
 
 
-def joined(column: pa.ChunkedArray) -> pa.Array:
-    """One array of the column's chunks, dictionaries unified."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if column.num_chunks == 0:
-        return pa.nulls(0, column.type)
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-    return pa.concat_arrays(column.chunks)
-
-
 # ------------------------------------------------------------------ inside
 
 
@@ -134,7 +123,7 @@ def _valid(array: pa.Array) -> np.ndarray:
 
 def _value(column: pa.ChunkedArray, row: int) -> pa.Array:
     """The value of one row as an array of its own, that keeps nothing else alive."""
-    value = joined(column.slice(row, 1))
+    value = one_array(column.slice(row, 1))
     if pa.types.is_dictionary(value.type):
         plain = value.dictionary.take(value.indices)
         return pa.DictionaryArray.from_arrays(from_numpy(np.zeros(1, np.int32)), plain)

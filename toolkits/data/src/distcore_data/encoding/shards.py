@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, SPLITS, Block, Column, Feature, ShardPlan, Split
 from distcore_core.errors import DataError, PluginBroken, PluginError, UserError
 from distcore_core.registry.index import Encoder
-from distcore_data.arrow import from_numpy
+from distcore_data.arrow import from_numpy, one_array
 from distcore_data.blame import bad_row, blame_row, of_column
 from distcore_data.columns import arrow_type, fits
 from distcore_data.encoding.missing import (
@@ -35,7 +35,6 @@ from distcore_data.encoding.missing import (
     dropped,
     ends,
     fill,
-    joined,
     strategy,
 )
 from distcore_data.encoding.sampling import Sample
@@ -318,7 +317,7 @@ class ShardWriter:
 
         def encode(each: Bound) -> pa.Array:
             metadata = self.metadata[each.feature.name]
-            column = joined(shard.encoded(each, metadata, self.around[plan.index]))
+            column = one_array(shard.encoded(each, metadata, self.around[plan.index]))
             return pc.take(column, order, boundscheck=False)
 
         def write(split: Split) -> FileEntry | None:

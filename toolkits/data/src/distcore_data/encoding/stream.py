@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
-from distcore_data.arrow import to_numpy
+from distcore_data.arrow import one_array, to_numpy
 from distcore_data.blame import BadRow
-from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
+from distcore_data.encoding.missing import Ends, Neighbours, ends, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
 from distcore_data.printable import listed
 from distcore_data.sources.together import read_together
@@ -266,7 +266,9 @@ class EncodedStream:
             [Block(index=0, start=0, table=table)], ShardPlan(index=0, start=0, stop=table.num_rows)
         )
         columns = {
-            each.feature.name: joined(shard.encoded(each, self.metadata[each.feature.name], around))
+            each.feature.name: one_array(
+                shard.encoded(each, self.metadata[each.feature.name], around)
+            )
             for each in self.recipe.features
         }
         empty = {

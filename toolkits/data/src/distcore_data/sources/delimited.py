@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
-from distcore_data.arrow import strings
+from distcore_data.arrow import one_array, strings
 from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.delimited_range import DelimitedRange
@@ -62,7 +62,7 @@ class DelimitedPartition(DelimitedRange):
             return read_carefully(self, text, error)
         columns = []
         for name, raw in self.raw:
-            column = _joined(table.column(name))
+            column = one_array(table.column(name))
             if raw == "number" and not finite(column):
                 column = typed(column, raw, name, self.options, self.place(text))
             columns.append(column)
@@ -97,13 +97,6 @@ def _is_number(spelling: str, decimal: str) -> bool:
         return not math.isnan(float(spelling.replace(decimal, ".")))
     except ValueError:
         return False
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        return joined.chunk(0) if joined.num_chunks else pa.array([], joined.type)
-    return joined
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
-from distcore_data.arrow import flags, from_numpy, null, strings, to_numpy, truths
+from distcore_data.arrow import flags, from_numpy, null, one_array, strings, to_numpy, truths
 from distcore_data.encoding.numbers import surely_finite
 from distcore_data.encoding.texts import dictionary_encode, without_unused
 from distcore_data.sources.options import DelimitedOptions
@@ -73,11 +73,7 @@ def typed(
     see `times.timestamp_text`. Raises DataError naming place and column for the first value that is
     not a number or is infinite, if a number is asked for.
     """
-    if isinstance(values, pa.ChunkedArray):
-        # Combining copies even if there is but one chunk.
-        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
+    values = one_array(values)
     if raw == FLOATS:
         return values
     if raw == "number":
