@@ -13,6 +13,7 @@ from tests.mutants.harness import Mutants
 
 from distcore_core.hooks import hookimpl
 from distcore_data import cluster_tasks as tasks
+from distcore_data.sources.tiles import cut_evenly
 from distcore_testing import ClusterProcessorSuite
 
 DISTCORE_API = (1, 0)
@@ -29,7 +30,7 @@ class Pooled:
     def scan(self, source, scratch=None):
         self.close()
         self.folder = tempfile.mkdtemp(prefix="rows-", dir=scratch)
-        self.partitions = tasks.cut_source(source, 2)
+        self.partitions = cut_evenly(source.partitions, 2)
         return len(self.partitions)
 
     def fold(self, partial, merge):

@@ -21,6 +21,7 @@ from distcore_dask.engines import Engine, Graph, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_data import cluster_tasks as tasks
 from distcore_data.cluster_tasks import FAN_IN
+from distcore_data.sources.tiles import cut_evenly
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +47,8 @@ class DaskProcessor:
         (default: the system's, where tasks run on this machine)."""
         self.close()
         self._engine = find_engine(self.options)
-        self._partitions = tasks.cut_source(source, self._engine.cpus, self.options.parallelism)
+        cpus, wanted = self._engine.cpus, self.options.parallelism
+        self._partitions = cut_evenly(source.partitions, cpus, wanted)
         if scratch is not None or not self._engine.remote:
             self._scratch = Path(tempfile.mkdtemp(prefix="rows-", dir=scratch))
             if not self._in_engine() and self._engine.sees(str(self._scratch)):

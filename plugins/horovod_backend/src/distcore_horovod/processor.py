@@ -26,7 +26,7 @@ from distcore_core.contracts import (
 )
 from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
-from distcore_data.cluster_tasks import cut_source
+from distcore_data.sources.tiles import cut_evenly
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import processors
 from distcore_horovod.failure import Failed, failed
@@ -63,7 +63,7 @@ class HorovodProcessor:
             return self._alone.scan(source, scratch)
         ranks = self._process_group.size
         threads = self.options.parallelism or max(1, processors() // ranks)
-        partitions = list(cut_source(source, ranks * threads))
+        partitions = list(cut_evenly(source.partitions, ranks * threads))
         self._blocks = [len(partitions) * rank // ranks for rank in range(ranks + 1)]
         shares = [
             partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)

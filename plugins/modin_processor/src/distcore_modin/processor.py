@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_data import cluster_tasks as tasks
 from distcore_data.cluster_tasks import FAN_IN
+from distcore_data.sources.tiles import cut_evenly
 from distcore_modin import blocks
 from distcore_modin.engine import ModinEngine
 from distcore_modin.options import ModinOptions
@@ -42,7 +43,8 @@ class ModinProcessor:
         fail."""
         self._forget()
         self._engine = self._engine or ModinEngine()
-        self._partitions = tasks.cut_source(source, self._engine.cpus, self.options.parallelism)
+        cpus, wanted = self._engine.cpus, self.options.parallelism
+        self._partitions = cut_evenly(source.partitions, cpus, wanted)
         self._scratch = Path(tempfile.mkdtemp(prefix="failed-", dir=scratch))
         return len(self._partitions)
 

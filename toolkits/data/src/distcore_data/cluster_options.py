@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ClusterOptions(BaseModel):
-    """Of `backend.processor`, for processors that cut their data by `cluster_tasks.cut_source`."""
+    """Of `backend.processor`, for processors that cut their data by `tiles.cut_evenly`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

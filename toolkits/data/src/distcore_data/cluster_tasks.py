@@ -23,11 +23,10 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_core.contracts import Block, Partition, ShardPlan
 from distcore_core.errors import CacheError, DistcoreError
 from distcore_data.blame import blame
 from distcore_data.os_errors import note_whom
-from distcore_data.sources.tiles import cut_evenly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,11 +69,6 @@ class Slice:
 
 
 # ------------------------------------------------------------------ cutting
-
-
-def cut_source(source: Source, cpus: int, parallelism: int | None = None) -> Sequence[Partition]:
-    """Partitions as `cut_evenly` says, as many as `parallelism` if there is data enough."""
-    return cut_evenly(source.partitions, cpus, parallelism)
 
 
 def slices(plan: ShardPlan, starts: Sequence[int]) -> list[Slice]:

@@ -30,7 +30,7 @@ DYING_BLOCK, DYING_SHARD = 3, 1
 
 class ClusterProcessorSuite(ProcessorSuite):
     """Subclass with `name` and `variants`. The processor cuts its source with
-    `cluster_tasks.cut_source`."""
+    `distcore_data.sources.tiles.cut_evenly`."""
 
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,10 +171,6 @@ class _Repairing(CacheBuilder):
         return super()._store(name, fill_and_compare)
 
 
-class _FolderRepair(_Repairing):
-    """Files wait in a folder beside the cache."""
-
-
 class _BucketRepair(_Repairing, BucketBuilder):
     """Files are put where the damaged ones lie."""
 
@@ -220,7 +216,7 @@ def _repaired_here(
     with explained(final.parent, WHAT, advice=ADVICE, only=FULL | {errno.EROFS}):
         folder.mkdir()
         try:
-            builder = _FolderRepair(folder, final.name, format, plugins)
+            builder = _Repairing(folder, final.name, format, plugins)
             builder.expected, builder.damaged = expected, damaged
             try:
                 make(builder)
