@@ -357,6 +357,51 @@ def test_a_buffer_of_another_shape_is_told():
         run(1, module=Grown)
 
 
+class Masked(TinyNet):
+    """With a mask of infinities, and the least input so far, which begins as infinity."""
+
+    def __init__(self):
+        super().__init__(dropout=0.0)
+        self.register_buffer("mask", torch.triu(torch.full((2, 2), -torch.inf), 1))
+        self.register_buffer("least", torch.tensor(torch.inf))
+
+    def forward(self, batch):
+        found = super().forward(batch)
+        self.least.copy_(torch.minimum(self.least, batch["a"].min()))
+        logits = torch.stack([found["y"], found["z"]], 1) @ self.mask.softmax(1)
+        return {"y": logits[:, 0], "z": logits[:, 1]}
+
+
+@pytest.mark.parametrize(("exact", "world"), [(False, 2), (True, 1), (True, 2)])
+def test_buffers_that_hold_infinity_become_no_nan(exact, world):
+    options = TrainerOptions.model_validate({"exact": exact})
+
+    def work(strategy):
+        module, batch = Masked(), tiny_batch(90)
+        strategy.prepare(module)
+        given = module, TinyFeatures(), options, strategy
+        made = Stepper(*given, learning_rate=0.1, micro_rows=99, seed=0)
+        for step in range(2):
+            made.step(parted(batch, strategy.rank, 8), 90, step, False)
+        return module
+
+    with one_thread(), torch.random.fork_rng():
+        found = [work(SingleProcess())] if world == 1 else in_threads(world, work)[0]
+    for module in found:
+        assert torch.equal(module.mask, Masked().mask)
+        assert module.least.isfinite()
+        assert all(each.isfinite().all() for each in module.parameters())
+
+
+def test_a_part_without_rows_leaves_infinity_in_a_buffer():
+    (group,) = groups.part_groups(Masked())
+    leaf = torch.empty(group.numel)
+    group.collect(leaf)
+    *_, mask, least = group.views(leaf)
+    assert torch.equal(mask, Masked().mask)
+    assert least == torch.inf
+
+
 def test_another_number_of_parts_is_another_run():
     assert run(1, parts=4) != run(1, parts=8)
 
@@ -723,7 +768,7 @@ def test_a_leaf_is_laid_whole_whatever_it_held_before():
     idle = group.parameters[0].numel()
     trained = sum(each.numel() for each in group.parameters) - idle
     assert leaf.tolist() == [0.0] * idle + [1.0] * trained + [0.0] * (len(leaf) - idle - trained)
-    group.nothing(leaf.fill_(torch.nan))
+    group.collect(leaf.fill_(torch.nan))
     assert not leaf.count_nonzero()
 
 
@@ -766,15 +811,15 @@ def parts_by_rank(monkeypatch):
 
 def statistics_in_order_of_arrival(monkeypatch):
     """What a part leaves is what the next one begins with."""
-    collect = groups.PartGroup.collect_buffers
+    collect = groups.PartGroup.collect
 
-    def arriving(self, views):
+    def arriving(self, leaf):
         kept = [each.clone() for each in (*self.buffers, *self.counters)]
-        collect(self, views)
+        collect(self, leaf)
         for buffer, each in zip((*self.buffers, *self.counters), kept, strict=True):
             buffer.copy_(each)
 
-    monkeypatch.setattr(groups.PartGroup, "collect_buffers", arriving)
+    monkeypatch.setattr(groups.PartGroup, "collect", arriving)
 
 
 def norm_over_a_ranks_rows(monkeypatch):
@@ -784,7 +829,7 @@ def norm_over_a_ranks_rows(monkeypatch):
         for number, branch in enumerate(self._branches):
             for index in range(branch.size):
                 slots = [group.exchange.slots()[number] for group in self._groups]
-                self._lay(slots, branch.size, index, number == index == 0)
+                self._lay(slots, branch.size, index)
             if branch.size > 1:
                 for group, slot in zip(self._groups, slots, strict=True):
                     group.adder.take(slot)

@@ -66,20 +66,7 @@ class FlatGroup:
 
     def collect(self, slot: torch.Tensor, stop: bool) -> None:
         """Lay gradients, changes of the buffers and the stop flag into the slot."""
-        views = self._views_of(slot)
-        targets, sources = [], []
-        for parameter, view in zip(self._parameters, views, strict=False):
-            if parameter.grad is None:
-                view.zero_()
-            else:
-                targets.append(view)
-                sources.append(parameter.grad)
-        if targets:
-            torch._foreach_copy_(targets, sources)
-        for buffer, agreed, view in zip(
-            self._buffers, self._agreed, views[len(self._parameters) :], strict=True
-        ):
-            torch.sub(buffer, agreed, out=view)
+        lay(self._views_of(slot), self._parameters, self._buffers, self._agreed)
         slot[-1] = float(stop)
 
     def spread(self, total: torch.Tensor, world: int, look: bool) -> bool:
@@ -93,7 +80,7 @@ class FlatGroup:
         for buffer, agreed, view in zip(
             self._buffers, self._agreed, views[len(self._parameters) :], strict=True
         ):
-            agreed.add_(view, alpha=1 / world)
+            torch.add(origin(agreed), view, alpha=1 / world, out=agreed)
             buffer.copy_(agreed)
         return look and bool(total[-1] > 0)
 
@@ -106,6 +93,39 @@ class FlatGroup:
                 start += each.numel()
             self._views[flat.data_ptr()] = views
         return views
+
+
+def lay(
+    views: Sequence[torch.Tensor],
+    parameters: Sequence[torch.nn.Parameter],
+    buffers: Sequence[torch.Tensor],
+    agreed: Sequence[torch.Tensor],
+) -> None:
+    """Lay gradients, zeros where there are none, and behind them the changes of the buffers.
+
+    Args:
+        views: Where, of the shapes of parameters and buffers.
+        parameters: With their gradients.
+        buffers: As they are now.
+        agreed: As all began with them.
+    """
+    targets, sources = [], []
+    for parameter, view in zip(parameters, views, strict=False):
+        if parameter.grad is None:
+            view.zero_()
+        else:
+            targets.append(view)
+            sources.append(parameter.grad)
+    if targets:
+        torch._foreach_copy_(targets, sources)
+    for buffer, begun, view in zip(buffers, agreed, views[len(parameters) :], strict=True):
+        torch.sub(buffer, origin(begun), out=view)
+
+
+def origin(agreed: torch.Tensor) -> torch.Tensor:
+    """What the changes of a buffer are counted from: what all began with, and 0 where that is not
+    finite. A difference from infinity is no number, and a mask of infinities is to keep them."""
+    return agreed.nan_to_num(0.0, 0.0, 0.0)
 
 
 def flat_groups(module: torch.nn.Module) -> list[FlatGroup]:

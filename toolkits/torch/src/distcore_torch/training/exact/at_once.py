@@ -14,6 +14,7 @@ from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.groups import PartGroup
 from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tree import tree_sum
+from distcore_torch.training.flat import origin
 
 if TYPE_CHECKING:
     from distcore_torch.training.losses import Losses
@@ -81,7 +82,7 @@ class AtOnce:
         changes = self._left.setdefault(id(buffer), [])
         if len(changes) != part:
             raise NotByParts("a buffer is used twice")
-        changes.append(left - self._home[id(buffer)].agreed(buffer))
+        changes.append(left - origin(self._home[id(buffer)].agreed(buffer)))
 
     def _finish(self, written: set[int]) -> None:
         """Lay zeros for what has no gradient, and what the parts changed in the buffers."""
@@ -93,12 +94,12 @@ class AtOnce:
                     if id(parameter) not in written:
                         self._view(parameter, number).zero_()
                 for buffer in group.buffers:
-                    changes = self._left.get(id(buffer))
-                    if changes is None and not torch.equal(buffer, group.agreed(buffer)):
+                    changes, agreed = self._left.get(id(buffer)), group.agreed(buffer)
+                    if changes is None and not torch.equal(buffer, agreed):
                         raise NotByParts("a buffer was changed")
                     view = self._view(buffer, number)
                     if changes is None:
-                        view.zero_()
+                        torch.sub(agreed, origin(agreed), out=view)
                     else:
                         torch.add(tree_sum([changes[part] for part in span]), 0.0, out=view)
                 for counter in group.counters:

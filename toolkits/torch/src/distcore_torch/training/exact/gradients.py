@@ -209,7 +209,7 @@ class PartGradients:
                 with drawing:
                     torch.default_generator.manual_seed(drawn[place])
                     loss[place] = self._part(part, scale, sums[place])
-                self._lay(slots, branch.size, index, part.rows > 0)
+                self._lay(slots, branch.size, index)
                 place += 1
             for group, slot in zip(self._groups, slots, strict=True):
                 if branch.size > 1:
@@ -230,13 +230,10 @@ class PartGradients:
             sums += (found[0] if len(found) == 1 else torch.stack(found)).detach()
         return loss
 
-    def _lay(self, slots: list[torch.Tensor], size: int, index: int, rows: bool) -> None:
+    def _lay(self, slots: list[torch.Tensor], size: int, index: int) -> None:
         """Add what the part's pass has left to the sum of its branch."""
         for group, slot in zip(self._groups, slots, strict=True):
             leaf = slot if size == 1 else group.adder.leaf()
-            if rows:
-                group.collect(leaf)
-            else:
-                group.nothing(leaf)
+            group.collect(leaf)
             if size > 1:
                 group.adder.add(leaf, index)

@@ -14,6 +14,7 @@ import torch
 
 from distcore_torch.training.exact.exchange import TreeExchange
 from distcore_torch.training.exact.tree import Adder
+from distcore_torch.training.flat import lay, origin
 
 
 class PartGroup:
@@ -100,33 +101,12 @@ class PartGroup:
         return known
 
     def collect(self, leaf: torch.Tensor) -> None:
-        """Lay what a part's backward pass left into the leaf, and make parameters and buffers
-        ready for the next."""
-        views = self.views(leaf)
+        """Lay what a part's backward pass left into the leaf (of a part without rows, nothing), and
+        make parameters and buffers ready for the next."""
         leaf[-1] = 0.0
-        targets, sources = [], []
-        for parameter, view in zip(self.parameters, views, strict=False):
-            if parameter.grad is None:
-                view.zero_()
-            else:
-                targets.append(view)
-                sources.append(parameter.grad)
-            parameter.grad = None
-        if targets:
-            torch._foreach_copy_(targets, sources)
-        self.collect_buffers(views[len(self.parameters) :])
-
-    def collect_buffers(self, views: Sequence[torch.Tensor]) -> None:
-        """Lay the changes of the buffers into their views of a leaf, and take them back."""
-        for buffer, agreed, view in zip(
-            (*self.buffers, *self.counters), self._agreed, views, strict=True
-        ):
-            view.copy_(buffer - agreed)
-            buffer.copy_(agreed)
-
-    def nothing(self, leaf: torch.Tensor) -> None:
-        """Lay what a part without rows has: zeros."""
-        leaf.zero_()
+        moving = (*self.buffers, *self.counters)
+        lay(self.views(leaf), self.parameters, moving, self._agreed)
+        self.restore()
 
     def spread(self, parts: int) -> torch.Tensor:
         """Give parameters the sum as their gradients and buffers the mean change; returns the sum
@@ -138,7 +118,9 @@ class PartGroup:
         count = len(self.parameters)
         for place, buffer in enumerate((*self.buffers, *self.counters)):
             change, agreed = views[count + place] / parts, self._agreed[place]
-            agreed.add_(change if place < len(self.buffers) else change.ceil().to(agreed.dtype))
+            if place >= len(self.buffers):
+                change = change.ceil().to(agreed.dtype)
+            torch.add(origin(agreed), change, out=agreed)
             buffer.copy_(agreed)
         return total
 
