@@ -603,9 +603,6 @@ def test_float16_scales_its_loss_and_resumes_exactly(tmp_path):
     same(in_process(run), whole)
 
 
-COMBINER = {"type": "concat", "of_another_release": False}
-
-
 TRAINER = {"learning_rate": 0.1}
 
 
@@ -637,7 +634,7 @@ def test_what_may_change_on_resume_and_what_may_not():
         ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}),
         "here",
     )
-    check_identity(ours(), ours({"brought_later": [], "and_this": None}, combiner=COMBINER), "here")
+    check_identity(ours(), ours({"brought_later": [], "and_this": None}), "here")
     speed = ours({"replay": True, "hang_seconds": 60})
     check_identity(ours(), speed, "here")
     before = {**ours(), "config": {**ours()["config"], "trainer": {"replay": False, **TRAINER}}}
@@ -651,7 +648,12 @@ def test_what_may_change_on_resume_and_what_may_not():
             ours({"learning_rate": 0.2, "optimizer": {"type": "sgd"}}),
             r"trainer\.learning_rate .*; trainer\.optimizer\.type was",
         ),
-        (ours({"learning_rate": None}), r"trainer\.learning_rate was 0\.1 and is not there"),
+        (ours({"learning_rate": None}), r"trainer\.learning_rate was 0\.1 and is null"),
+        (
+            # Not given, it is a rectifier.
+            ours(combiner={"type": "concat", "activation": None}),
+            r"combiner\.activation was not there and is null\. Resume",
+        ),
         (ours(combiner={"type": "other"}), r'combiner\.type was "concat" and is "other"'),
         (ours(combiner={f"option_{number}": 1 for number in range(9)}), "; 6 more options differ"),
         (

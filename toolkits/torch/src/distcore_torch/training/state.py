@@ -33,6 +33,13 @@ not what."""
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
 
+WRITTEN_OUT = ("trainer", "preprocessing")
+"""Sections that are saved with every option. In the others one that nobody gave is not there, and
+has its default: `activation: null` is not as if nothing were said."""
+
+NOT_THERE = object()
+"""In place of the value of an option that a config does not name."""
+
 SHOWN = 4
 """Differences that are told one by one where a run is resumed with another config."""
 
@@ -152,8 +159,8 @@ def _differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
         {path: value for path, _, value in flattened(each, where)} for each in (saved, ours)
     )
     for path in sorted(old.keys() | new.keys()):
-        one, other = old.get(path), new.get(path)
-        brought = path not in old or path not in new
+        one, other = old.get(path, NOT_THERE), new.get(path, NOT_THERE)
+        brought = NOT_THERE in (one, other) and path.partition(".")[0] in WRITTEN_OUT
         if _text(one) != _text(other) and not (brought and _is_off({**old, **new}[path])):
             one, other = apart(path, (one, other))
             yield f"{path} was {_shown(one)} and is {_shown(other)}"
@@ -166,7 +173,7 @@ def _is_off(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return "not there" if value is None else shorten(_text(value), 60, placeholder=" …")
+    return "not there" if value is NOT_THERE else shorten(_text(value), 60, placeholder=" …")
 
 
 def _text(value: Any) -> str:
