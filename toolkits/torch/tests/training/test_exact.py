@@ -266,7 +266,7 @@ def steps(strategy, options, make, batches, micro_rows):
     )
     if isinstance(made.gradients, PartGradients):
         made.gradients._one_by_one = holding(made.gradients._one_by_one)
-        made.gradients._together = holding(made.gradients._together)
+        made.gradients._pass = holding(made.gradients._pass)
     for step, batch in enumerate(batches):
         made.step(parted(batch, strategy.rank, options.parts), batch.rows, step, False)
     state = tuple(int(each) for each in module.buffers() if not each.is_floating_point())
@@ -589,6 +589,39 @@ def test_running_statistics_move_alike_both_ways(monkeypatch):
         torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True)
     )
     assert made._groups[0].counters[0] == alone._groups[0].counters[0] == 1
+
+
+def test_who_draws_from_torchs_generator_goes_by_part_though_it_made_no_difference_at_first():
+    def drawing(module, hidden):
+        return hidden * (torch.rand_like(hidden) >= 0)
+
+    made, _ = gradients_of(lambda: Wide(drawing))
+    assert set(made.ways.values()) == {Way.ONE_BY_ONE}
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        lambda hidden: hidden * hidden.detach().abs().max().clamp(max=1.0).item(),
+        lambda hidden: hidden * (torch.rand_like(hidden) > 0.5),
+    ],
+    ids=["looks at values", "draws"],
+)
+def test_what_a_network_does_later_for_the_first_time_goes_by_part_from_then_on(new, monkeypatch):
+    late = False
+
+    def extra(module, hidden):
+        return new(hidden) if late else hidden
+
+    made, _ = gradients_of(lambda: Wide(extra))
+    assert set(made.ways.values()) == {Way.AT_ONCE}
+    late, rank = True, Rank()
+    with one_thread(), torch.random.fork_rng():
+        made.backward(parted(tiny_batch(320), rank, 8), 1 / 320, 3)
+    assert set(made.ways.values()) == {Way.ONE_BY_ONE}
+    monkeypatch.setattr(PartGradients, "_may_go_at_once", lambda self, sizes: False)
+    _, expected = gradients_of(lambda: Wide(extra))
+    assert torch.equal(made._groups[0].exchange.slots()[0], expected[0])
 
 
 LAYOUTS = {

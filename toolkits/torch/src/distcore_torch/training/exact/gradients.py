@@ -117,10 +117,8 @@ class PartGradients:
         way = self.ways.get(sizes)
         if way is None and self._may_go_at_once(sizes):
             self.ways[sizes] = self._tried(batch, scale, keys, sums)
-        elif way is None or way is Way.ONE_BY_ONE:
+        elif way is not Way.AT_ONCE or not self._at_once(batch, scale, keys, sums):
             self._one_by_one(batch, scale, keys, sums)
-        else:
-            self._loss = self._together(batch, scale, keys, sums)
         return self._loss.sum()
 
     def reduce(self, stop: bool) -> bool:
@@ -168,25 +166,52 @@ class PartGradients:
     def _tried(self, batch: Batch, scale: float, keys: Keys, sums: torch.Tensor) -> Way:
         """Go one by one, which is what counts, and then at once, to see whether that has the same
         bits."""
-        expected, losses = torch.zeros_like(sums), torch.zeros_like(sums)
+        expected = torch.zeros_like(sums)
         self._one_by_one(batch, scale, keys, expected)
         sums += expected
         laid = [[slot.clone() for slot in group.exchange.slots()] for group in self._groups]
-        found = Way.ONE_BY_ONE
-        try:
-            self._together(batch, scale, keys, losses)
-            if torch.equal(losses, expected) and self._equal(laid):
-                found = Way.AT_ONCE
-        except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
-            # If it is a fault of the network, its parts have told it.
-            log.debug("Exact training goes part by part: %s.", error)
-        self._losses.put_buffers_back()
-        for group in self._groups:
-            group.restore()
+        found = self._pass(batch, scale, keys)
+        same = found is not None and torch.equal(found[1], expected) and self._equal(laid)
+        self._put_back()
         for group, slots in zip(self._groups, laid, strict=True):
             for slot, kept in zip(group.exchange.slots(), slots, strict=True):
                 slot.copy_(kept)
-        return found
+        return Way.AT_ONCE if same else Way.ONE_BY_ONE
+
+    def _at_once(self, batch: Batch, scale: float, keys: Keys, sums: torch.Tensor) -> bool:
+        """Go at once; False: the network no longer allows it, and nothing is changed."""
+        found = self._pass(batch, scale, keys)
+        if found is None:
+            self._put_back()
+            self.ways[tuple(batch.part_rows)] = Way.ONE_BY_ONE
+            return False
+        self._loss, losses = found
+        sums += losses
+        return True
+
+    def _pass(
+        self, batch: Batch, scale: float, keys: Keys
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Lay what all parts at once give into the slots: each part's loss, and their sums of
+        losses. None: not so; slots and buffers are then in no order."""
+        losses = torch.zeros_like(self.sums)
+        with drawing:
+            numbers = torch.default_generator.get_state()
+            try:
+                loss = self._together(batch, scale, keys, losses)
+            except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
+                # If it is a fault of the network, its parts have told it, or will.
+                log.debug("Exact training goes part by part: %s.", error)
+                return None
+            # Parts draw from generators of their own; who draws from torch's goes part by part.
+            drawn = not torch.equal(numbers, torch.default_generator.get_state())
+        return None if drawn else (loss, losses)
+
+    def _put_back(self) -> None:
+        """Make parameters and buffers as they were before a pass."""
+        self._losses.put_buffers_back()
+        for group in self._groups:
+            group.restore()
 
     def _equal(self, laid: list[list[torch.Tensor]]) -> bool:
         """Whether the slots hold these numbers."""
