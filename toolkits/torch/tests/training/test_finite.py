@@ -50,6 +50,7 @@ def test_a_mask_that_was_infinite_from_the_beginning_may_stay_so():
     watch = Watch(module, torch.optim.SGD(module.parameters(), 0.1), SingleProcess(), ["y", "z"])
     watch.check(0, 1, [1.0, 1.0])
     kept = {"weights/mask": module.mask, "best/mask": module.mask}
+    kept["callbacks/0/lowest"] = torch.tensor(INF)
     assert watch.flaw(Checkpoint(Path("kept"), 1, kept, {})) == ""
     module.last.bias.data[0] = -INF
     with pytest.raises(

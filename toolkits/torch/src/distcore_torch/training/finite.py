@@ -68,10 +68,11 @@ class Watch:
 
     def flaw(self, found: Checkpoint) -> str:
         """What speaks against a whole checkpoint: NaN in it, from a time when nobody looked;
-        else ""."""
+        else "". What callbacks keep is theirs: the best value so far begins as infinity."""
         named = (
             (name.removeprefix("weights/").removeprefix("best/"), each)
             for name, each in found.tensors.items()
+            if not name.startswith("callbacks/")
         )
         names = [name for name in not_finite(named) if name not in self._masks]
         return f"{listed(names, 1)} in it holds NaN or infinity" if names else ""
