@@ -120,6 +120,10 @@ def test_an_optimizer_is_a_word_or_a_section_and_its_options_are_torchs(name: st
         ({"effective_batch_size": 256, "max_batch_size": 128}, "is above max_batch_size 128"),
         ({"use_mixed_precision": "bf61"}, "did you mean 'bf16'?"),
         (
+            {"optimizer": "lbfgs", "use_mixed_precision": "fp16"},
+            "optimizer lbfgs and use_mixed_precision fp16 do not go together",
+        ),
+        (
             {"regularization_lambda": 2},
             "section.regularization_lambda: should be less than or equal to 1",
         ),

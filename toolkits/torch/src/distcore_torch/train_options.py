@@ -272,6 +272,12 @@ class TrainerOptions(Options):
                 "exact and compile are both true, but a compiled model may add in another order "
                 "for another number of rows; keep one of them"
             )
+        if self.optimizer.type == "lbfgs" and self.precision == "fp16":
+            raise ValueError(
+                "optimizer lbfgs and use_mixed_precision fp16 do not go together: losses of "
+                "float16 are scaled, and steps whose gradients overflow are left out, which a line "
+                "search cannot do; use bf16, or choose another optimizer"
+            )
         if effective == "auto":
             return self
         for name, part in (

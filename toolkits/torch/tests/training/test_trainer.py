@@ -603,6 +603,40 @@ def test_float16_scales_its_loss_and_resumes_exactly(tmp_path):
     same(in_process(run), whole)
 
 
+def test_around_gradients_are_those_of_the_loss_in_float16_too():
+    seen = {}
+
+    def stepped(precision, watched):
+        torch.manual_seed(0)
+        module, batch = TinyNet(dropout=0.0), tiny_batch(64)
+
+        def around(compute):
+            compute()
+            seen.setdefault(precision, module.last.weight.grad.clone())
+
+        options = TrainerOptions.model_validate({"use_mixed_precision": precision})
+        stepper = Stepper(
+            module,
+            TinyFeatures(),
+            options,
+            SingleProcess(),
+            learning_rate=0.1,
+            micro_rows=64,
+            seed=0,
+            around=around if watched else None,
+        )
+        for step in range(3):
+            stepper.step(batch, 64, step, False)
+        return weights_digest(module)
+
+    stepped(False, watched=True)
+    assert stepped("fp16", watched=True) == stepped("fp16", watched=False)
+    found, expected = seen["fp16"], seen[False]
+    finite = found.isfinite()  # the others overflow in the first step, which is left out
+    assert finite.sum() > 8
+    assert torch.allclose(found[finite], expected[finite], rtol=0.1, atol=1e-2)
+
+
 TRAINER = {"learning_rate": 0.1}
 
 

@@ -103,6 +103,7 @@ class Stepper:
         else:
             passes = _Passes(self, batch, global_rows, step, stop)
             self._around(passes)
+            self.unscale(back=True)
             asked = passes.asked
         self.before_update()
         self._update()
@@ -166,6 +167,15 @@ class Stepper:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def unscale(self, back: bool = False) -> None:
+        """Take the factor of a float16 loss out of the gradients, or put it back: it is a power of
+        two."""
+        scaler = self.losses.scaler
+        given = [each.grad for each in self.parameters if each.grad is not None]
+        if scaler is not None and given:
+            scale = scaler.get_scale()
+            torch._foreach_mul_(given, scale if back else 1 / scale)
+
     def _search(self, batch: Batch, global_rows: int, step: int, stop: bool) -> bool:
         """L-BFGS: each evaluation of the loss is a whole backward pass over the same rows and
         random numbers.
@@ -208,4 +218,5 @@ class _Passes:
             world = stepper.strategy.rank.world
             stepper.last_loss = loss if world == 1 else loss * world
         self.asked |= stepper.gradients.reduce(self._stop and first)
+        stepper.unscale()
         self._first = False
