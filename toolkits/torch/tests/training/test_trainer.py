@@ -1,6 +1,7 @@
 """The loop: exact resume after any death, the gradient of the global batch, early stopping,
 interrupts, plans."""
 
+import itertools
 import json
 import logging
 import os
@@ -635,6 +636,15 @@ def test_around_gradients_are_those_of_the_loss_in_float16_too():
     finite = found.isfinite()  # the others overflow in the first step, which is left out
     assert finite.sum() > 8
     assert torch.allclose(found[finite], expected[finite], rtol=0.1, atol=1e-2)
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_loader_that_ends_too_early_is_told(batches):
+    loop, loader, _ = tiny_loop(TinyRun({"epochs": 1}), SingleProcess())
+    whole = loader.batches
+    loader.batches = lambda epoch, start=0: itertools.islice(whole(epoch, start), batches)
+    with pytest.raises(TrainingError, match=f"The loader ended after {batches} of "):
+        loop.run()
 
 
 TRAINER = {"learning_rate": 0.1}

@@ -200,7 +200,7 @@ class TrainLoop:
     def _epoch(self, interrupt: Interrupt) -> bool:
         """Steps from where we stand to the end of the epoch; True: training is over."""
         plan, state, stepper, progress = self.work.plan, self.state, self.stepper, self.progress
-        first, after_step = state.step_in_epoch, self.callbacks.after_step
+        begun, first, after_step = state.step, state.step_in_epoch, self.callbacks.after_step
         batches = self.beat.each(
             iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING
         )
@@ -223,7 +223,7 @@ class TrainLoop:
                 return True
             if not self.schedule.constant:
                 set_learning_rate(stepper.optimizer, self.schedule.rate(state.step))
-        if state.step_in_epoch:
+        if state.step_in_epoch or state.step == begun:
             raise TrainingError(
                 f"The loader ended after {state.step_in_epoch} of {plan.steps_per_epoch} batches "
                 f"of epoch {state.epoch}. Report this to the loader's authors."
