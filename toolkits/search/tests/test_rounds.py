@@ -3,6 +3,7 @@ are not told again."""
 
 import json
 import os
+import resource
 from typing import ClassVar
 
 import pytest
@@ -82,6 +83,20 @@ def test_a_damaged_line_is_told_once_with_its_number_and_a_torn_end_where_nobody
     add_round(path, {"step": 10, "epoch": 2, "seconds": 1.0, "metrics": METRICS})
     assert len(rounds_of(path)) == 2
     assert not caplog.messages  # each part of a search reads the file, some several times
+
+
+def test_a_round_of_which_the_disk_takes_a_part_is_an_error_and_taken_back(tmp_path):
+    path, round_ = tmp_path / "rounds.jsonl", {"step": 5, "seconds": 1.0, "metrics": METRICS}
+    add_round(path, round_)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            add_round(path, {**round_, "step": 10})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    add_round(path, {**round_, "step": 15})
+    assert [each.step for each in rounds_of(path)] == [5, 15]
 
 
 def test_seconds_go_on_from_the_attempt_before(tmp_path):

@@ -203,6 +203,29 @@ def refuse_special(path: Path) -> None:
         raise ValueError("it is a pipe or a device")
 
 
+def append(path: Path, lines: bytes, *, force: bool = False) -> None:
+    """Append lines to a file: all of them, or none if the system refuses some.
+
+    Args:
+        path: The file; it need not be there yet.
+        lines: Whole ones.
+        force: Force them to disk, too.
+
+    Raises:
+        OSError: As the system gave it.
+    """
+    with open(path, "ab", buffering=0) as file:
+        size, left = file.tell(), memoryview(lines)
+        try:
+            while left:  # a disk that gets full takes a part of them, and says nothing
+                left = left[file.write(left) :]
+            if force:
+                os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
 def read_lines(path: Path) -> list[JSON]:
     """The documents of a file of sealed lines; [] if there is none. One that was changed is passed
     over with a warning, a last one that a kill cut short (or that is being written) without."""

@@ -20,7 +20,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.hooks import hookimpl
 from distcore_data.base_options import Options
-from distcore_data.seals import damaged, refuse_special, sealed, unsealed
+from distcore_data.seals import append, damaged, refuse_special, sealed, unsealed
 
 log = logging.getLogger("distcore")
 
@@ -55,8 +55,7 @@ def add_round(path: Path, found: JSON) -> None:
     line = sealed(found, line=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     torn = _ends_torn(path)
-    with open(path, "ab", buffering=0) as file:
-        file.write((b"\n" if torn else b"") + line)
+    append(path, (b"\n" if torn else b"") + line)
 
 
 @dataclass(frozen=True)

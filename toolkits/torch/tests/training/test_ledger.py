@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import re
+import resource
 import sys
 
 import pytest
@@ -133,6 +134,20 @@ def test_what_a_full_disk_cut_short_is_taken_back(tmp_path, monkeypatch):
         patch.setattr("os.fsync", full)
         with pytest.raises(CheckpointError):
             ledger.write([Entry(8, "cd")])
+    assert read_ledger(ledger.path) == ([entry], [])
+
+
+def test_lines_of_which_the_disk_takes_a_part_are_an_error_and_taken_back(tmp_path):
+    """The system says so in the next write, and there was none."""
+    ledger, entry = Ledger(tmp_path / LEDGER), Entry(4, "ab")
+    ledger.write([entry])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ledger.path.stat().st_size + 60, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="ulimit -f"):
+            ledger.write([Entry(8, "cd"), Entry(12, "ef")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert read_ledger(ledger.path) == ([entry], [])
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
 from distcore_core.io.atomic import write_file
 from distcore_data.os_errors import explained
-from distcore_data.seals import read_bounded, sealed, unsealed
+from distcore_data.seals import append, read_bounded, sealed, unsealed
 
 LEDGER = "ledger.jsonl"
 """The file in a results folder."""
@@ -118,19 +117,9 @@ class Ledger:
     def write(self, entries: Iterable[Entry]) -> None:
         """Append entries and force them to disk. Raises CheckpointError if the disk is full."""
         content = b"".join(_lines(entries))
-        if not content:
-            return
-        with (
-            explained(self.path.parent, "the ledger", CheckpointError, advice=ADVICE),
-            open(self.path, "ab", buffering=0) as file,
-        ):
-            size = file.tell()
-            try:
-                file.write(content)
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(size)
-                raise
+        if content:
+            with explained(self.path.parent, "the ledger", CheckpointError, advice=ADVICE):
+                append(self.path, content, force=True)
 
 
 def _lines(entries: Iterable[Entry]) -> Iterator[bytes]:
