@@ -321,6 +321,18 @@ def test_log1p_says_which_value_is_too_small() -> None:
         encoded(made, [2.0, -3.0], fitted(made, [0.0, 2.0]))
 
 
+@pytest.mark.parametrize("strategy", ["missing_value_strategy", "outlier_strategy"])
+def test_log1p_refuses_what_is_to_be_filled_with_though_nothing_is_yet(strategy) -> None:
+    """A missing value of a prediction was said to be out of range, or another number that nobody
+    gave."""
+    options = {"missing_value_strategy": "drop_row", strategy: "fill_with_const"}
+    made = feature(normalization="log1p", fill_value=-999, **options)
+    with pytest.raises(DataError, match=r"fill_value is -999(\.0)?, and log1p is defined above -1"):
+        fitted(made, [1.0, 2.0])
+    kept = {"missing_value_strategy": "drop_row", "fill_value": -999}
+    assert fitted(feature(normalization="log1p", **kept), [1.0, 2.0])["fill"] == 1.5
+
+
 def test_log1p_is_not_blamed_where_nobody_asked_for_it() -> None:
     for made in (feature(normalization="minmax"), feature(normalization="zscore")):
         with pytest.raises(DataError, match=r"-1e\+300 cannot be encoded; it is out of range"):

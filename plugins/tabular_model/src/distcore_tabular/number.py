@@ -68,6 +68,16 @@ class NumberFeature(TabularFeature):
         options = self.options.preprocessing
         if not state.moments.count:
             raise self.nothing_in_it()
+        if (
+            options.normalization == "log1p"
+            and "fill_with_const" in (self.missing, options.outlier_strategy)
+            and options.fill_value <= -1.0
+        ):  # told now, though nothing may be filled before the model predicts
+            raise DataError(
+                f"Column {self.name!r}: preprocessing.fill_value is {options.fill_value!r}, and "
+                "log1p is defined above -1 alone. Give another fill_value, or choose another "
+                "preprocessing.normalization, such as zscore."
+            )
         fill = fill_of(self.missing, options.fill_value, state)
         filled = state if fill is None else state.filled(fill)
         mean, std = filled.moments.mean(), filled.moments.std(ddof=1)
