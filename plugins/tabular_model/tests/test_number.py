@@ -400,3 +400,21 @@ def test_a_clip_from_below_what_log1p_is_defined_for_bounds_nothing_there(low: f
     found = made.network().output(logits, metadata)
     assert found[:2].equal(free.output(logits, metadata)[:2])
     assert found[2].item() == pytest.approx(np.log1p(10.0))
+
+
+@given(st.floats(-1e3, 1e3), st.floats(0.01, 1e3), st.floats(-5.0, 5.0))
+@example(0.0, 100.0, 3.3)
+@settings(max_examples=60, deadline=None)
+def test_no_prediction_lies_outside_of_clip(low, width, away) -> None:
+    """The codes of the bounds are rounded: a price clipped at 0 came out below it."""
+    import torch
+
+    made = feature("output", clip=[low, low + width], normalization="zscore")
+    metadata = fitted(made, [low + away, low + away + 1.7, low + away + 2.9])
+    network = made.network()
+    output = network.output(torch.tensor([-1e9, 1e9]), metadata)
+    below, above = network.predictions(output.numpy(), metadata)["x_predictions"].to_pylist()
+    assert low <= below < above <= low + width
+    truths = made.encode(pa.array([low - 9.0, low + width + 9.0]), metadata)
+    decoded = network.predictions(truths.to_numpy(), metadata)["x_predictions"]
+    assert decoded == made.decode(truths.to_numpy(), metadata)

@@ -249,6 +249,14 @@ class NumberNetwork(MemberNetwork):
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
         """`<name>_predictions` in original units, float64."""
-        return pa.record_batch(
-            {f"{self.feature.name}_predictions": self.feature.decode(output, metadata)}
-        )
+        values, clip = self.feature.decode(output, metadata), self.feature.options.clip
+        if clip is not None:
+            import torch
+
+            # The codes of the bounds are rounded, and may lie a little outside. No others are
+            # moved: truths, which come here too, may lie anywhere.
+            bounds = self.output(torch.tensor([-torch.inf, torch.inf]), metadata).numpy()
+            numbers = values.to_numpy()
+            clipped = np.where(np.isin(output, bounds), np.clip(numbers, *clip), numbers)
+            values = from_numpy(clipped)
+        return pa.record_batch({f"{self.feature.name}_predictions": values})
