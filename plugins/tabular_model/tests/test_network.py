@@ -395,6 +395,10 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
             r"norm_params: .*no argument 'foo'; it takes eps, momentum, affine",
         ),
         (
+            {"norm": "batch", "norm_params": {"track_running_stats": False}},
+            r"norm_params: track_running_stats: false is not carried out: a prediction would",
+        ),
+        (
             {"norm": "layer", "norm_params": {"momentum": 1}},
             "norm layer has no argument 'momentum'; it takes eps, elem",
         ),

@@ -89,7 +89,7 @@ class BatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self.training and input.shape[0] < 2 and self.running_mean is not None:
+        if self.training and input.shape[0] < 2:
             return F.batch_norm(
                 input,
                 self.running_mean,

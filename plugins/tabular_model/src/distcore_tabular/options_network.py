@@ -138,6 +138,12 @@ def _check_norm_params(value: Any) -> Any:
             value,
             dict.fromkeys(each for names in NORM_ARGUMENTS.values() for each in names),
         )
+        if not value.get("track_running_stats", True):
+            raise ValueError(
+                "track_running_stats: false is not carried out: a prediction would depend on the "
+                "rows beside it, and one row alone would have none. Leave it out, or choose norm "
+                "layer, which looks at each row by itself"
+            )
     return value
 
 
