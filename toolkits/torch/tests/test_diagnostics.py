@@ -94,6 +94,11 @@ def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):
     assert found["pairs"] == [[1.0, 3.0], [1.0, 0.0]]
 
 
+def test_residuals_of_no_rows_are_none():
+    """One row without an error was drawn."""
+    assert not any(Residuals().as_json()["residuals"]["counts"])
+
+
 def test_rows_whose_class_the_model_does_not_know_are_not_drawn():
     feature = SimpleNamespace(name="y", network=lambda: None, labels=lambda metadata: "abc")
     drawn = Diagnostics(SimpleNamespace(outputs=[feature], metadata={"y": {}}))
