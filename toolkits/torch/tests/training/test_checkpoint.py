@@ -130,6 +130,18 @@ def test_the_newest_whole_one_comes_from_a_bucket(tmp_path):
     assert os.listdir(tmp_path / "none") == []
 
 
+def test_one_that_is_damaged_here_alone_comes_from_the_bucket_again(tmp_path, caplog):
+    """Training went back to the one before, though the bucket's newest was whole."""
+    mirror, here = Mirror.at("memory://damaged-here/run"), tmp_path / "run" / "checkpoints"
+    for step in (10, 20):
+        newest = checkpoint.save(here, step, TENSORS, STATE)
+        checkpoint.copy_to(mirror, newest)
+    (newest / "tensors.safetensors").write_bytes(b"no more")
+    checkpoint.copy_newest_from(mirror, here)
+    assert checkpoint.load_newest(here).step == 20
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])
 @pytest.mark.parametrize("harm", ["cut", "flip", "remove", "empty"])
 def test_a_damaged_newest_falls_back_loudly(tmp_path, caplog, file, harm):

@@ -187,14 +187,26 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
     for name in sorted(found, key=lambda each: step_of(Path(each)), reverse=True):
         path = directory / name.rpartition("/")[2]
         directory.mkdir(parents=True, exist_ok=True)
+        copied_before = path.is_dir()
         mirror.get_folder(name, path, MANIFEST)
-        try:
-            load(path)
-        except CheckpointError as error:
-            log.warning("%s", str(error).replace(str(path), mirror.where(name)))
+        error = _flaw(path)
+        if error is not None and copied_before:  # what lies here may be damaged since
             remove_directory(path)
-        else:
+            mirror.get_folder(name, path, MANIFEST)
+            error = _flaw(path)
+        if error is None:
             return
+        log.warning("%s", str(error).replace(str(path), mirror.where(name)))
+        remove_directory(path)
+
+
+def _flaw(path: Path) -> CheckpointError | None:
+    """Why a checkpoint is not whole; None: it is."""
+    try:
+        load(path)
+    except CheckpointError as error:
+        return error
+    return None
 
 
 def load(path: Path) -> Checkpoint:
