@@ -7,6 +7,7 @@ from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError
 from distcore_torch.training.fingerprint import MASK
 from distcore_torch.training.heartbeat import Heartbeat
+from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 from distcore_torch.training.sentinel import Sentinel, Totals, _Board
 from distcore_torch.training.strategy import FlatStrategy, SingleProcess
 
@@ -54,6 +55,26 @@ def test_a_part_of_a_parameter_that_is_saved_by_itself_is_looked_at(watched):
         flip(module.table)
         with pytest.raises(TrainingError, match=r"other.*bit 20"):
             sentinel.before_update()
+
+
+def test_a_gpu_after_a_fault_hides_neither_the_error_nor_what_was_written_before(watched, tmp_path):
+    module, optimizer, _ = watched
+    ledger, strategy = Ledger(tmp_path / LEDGER), SingleProcess()
+    strategy.setup(Rank())
+    sentinel = Sentinel(module, optimizer, strategy, 1, Heartbeat(bytearray(1024)), ledger)
+
+    def lost():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def end():
+        with sentinel.watching(0):
+            sentinel.stepped(1)
+            sentinel._unwritten = 2, lost
+            raise ValueError("the first")
+
+    with pytest.raises(ValueError, match="the first"):
+        end()
+    assert [each.step for each in read_ledger(ledger.path)[0]] == [0, 0, 1]
 
 
 def test_what_a_forward_pass_changes_is_no_flip(watched):

@@ -119,8 +119,10 @@ class Sentinel:
         finally:
             self._board.close()
             if self._ledger is not None:
-                with suppress(CheckpointError):  # of a run that ends by another error
+                # Of a run that ends by another error; a GPU after a fault gives no numbers.
+                with suppress(RuntimeError):
                     self._write_asked()
+                with suppress(CheckpointError):
                     self._ledger.write(self._ledger.waiting())
 
     def stepped(self, step: int) -> None:
