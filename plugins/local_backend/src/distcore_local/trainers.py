@@ -17,14 +17,13 @@ from distcore_core.errors import Stopped
 from distcore_data.threads import processors
 from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
-from distcore_torch.training.job import train_options
+from distcore_torch.training.job import own_checkpoints, train_options
 from distcore_torch.training.plan import TrainPlan, refuse_without_parts
 from distcore_torch.training.rank_process import launched_rank
 from distcore_torch.training.trainer import (
     TorchTrainer,
     cached_rows,
     default_workers,
-    keeps_checkpoints,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class LocalTrainer(TorchTrainer):
             return super()._fit(rank, job, backend, progress)
         several = given or sharing(options.parts, _room())
         # Where no checkpoint is kept there is none to go on from.
-        if several == 1 or not (given or keeps_checkpoints(job)):
+        if several == 1 or not (given or own_checkpoints(job)):
             return super()._fit(rank, job, backend, progress)
         if not given:
             length = Length.of(TrainPlan.of(options, 1, cached_rows(job) or 0), options)

@@ -13,7 +13,7 @@ from distcore_core.errors import DifferentRun
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_torch import tell_checkpoint
 from distcore_torch.training import checkpoint
-from distcore_torch.training.job import checkpoints_of
+from distcore_torch.training.job import checkpoints_of, own_checkpoints
 from distcore_torch.training.state import check_identity, identity
 from distcore_trees.options import NOT_THE_MODELS
 
@@ -38,8 +38,7 @@ class Checkpoints:
     def __init__(self, opened: Opened, options: TreeOptions) -> None:
         job = opened.job
         self._opened, self._job, self._options = opened, job, options
-        kept = job.save_checkpoints and job.directory is not None
-        self._folder = job.directory / CHECKPOINTS if kept and job.directory else None
+        self._folder = own_checkpoints(job)
 
     def save(self, rounds: int, forests: Sequence[Growing], statistics: JSON) -> None:
         """Save one, unless none are kept."""

@@ -36,6 +36,11 @@ def model_of(job: TrainJob) -> JSON:
     }
 
 
+def own_checkpoints(job: TrainJob) -> Path | None:
+    """The folder of the checkpoints that the job keeps; None: it keeps none."""
+    return job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None
+
+
 def checkpoints_of(directory: Path) -> Path:
     """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
     from distcore_torch.training.checkpoint import list_checkpoints

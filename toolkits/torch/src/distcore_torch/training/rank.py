@@ -26,7 +26,13 @@ from distcore_data.memory import keep_freed_memory
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
 from distcore_torch.training.heartbeat import SAVING, TELLING, heartbeat
-from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
+from distcore_torch.training.job import (
+    checkpoints_of,
+    model_of,
+    output_folder,
+    own_checkpoints,
+    train_options,
+)
 from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import Finished, TrainLoop, Work
 from distcore_torch.training.plan import TrainPlan
@@ -74,9 +80,7 @@ def fit_rank(
             else None,
             plan=plan,
             seed=job.seed,
-            checkpoints=job.directory / CHECKPOINTS
-            if job.save_checkpoints and job.directory
-            else None,
+            checkpoints=own_checkpoints(job),
             ledger=job.directory / LEDGER if job.save_statistics and job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
@@ -113,12 +117,9 @@ def _where_to_go_on(job: TrainJob) -> Path | None:
         copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
         with suppress(FileNotFoundError):
             job.mirror.get_file(LEDGER, job.directory / LEDGER)
-    if (
-        job.save_checkpoints
-        and job.directory is not None
-        and list_checkpoints(job.directory / CHECKPOINTS)
-    ):
-        return job.directory / CHECKPOINTS
+    own = own_checkpoints(job)
+    if own is not None and list_checkpoints(own):
+        return own
     return checkpoints_of(job.resume) if job.resume is not None else None
 
 

@@ -24,7 +24,7 @@ from distcore_core.contracts import (
 from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
-from distcore_torch.training.job import train_options
+from distcore_torch.training.job import own_checkpoints, train_options
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.rank_process import last_checkpoint, launched_rank, train_rank
 
@@ -182,7 +182,7 @@ class TorchTrainer(TrainerBase):
         fewest = self._given()[0]
         if fewest:
             job = replace(job, planned_workers=workers)
-        if self.options.max_retries and not keeps_checkpoints(job):
+        if self.options.max_retries and own_checkpoints(job) is None:
             log.warning(
                 "No checkpoints are kept, so a worker that dies makes training start again from "
                 "the beginning."
@@ -219,11 +219,6 @@ def refuse_shared_gpus(workers: int, gpus: int) -> None:
             f"machine. Set backend.trainer.num_workers to {gpus} or less, or "
             "backend.trainer.use_gpu to false."
         )
-
-
-def keeps_checkpoints(job: TrainJob) -> bool:
-    """Whether there will be one to go on from."""
-    return job.save_checkpoints and job.directory is not None
 
 
 def exact_notes(options: TrainerOptions) -> list[str]:
