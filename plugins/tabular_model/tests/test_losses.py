@@ -129,14 +129,14 @@ def test_category_is_torchs_cross_entropy() -> None:
     torch.manual_seed(0)
     logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32)
     weights = torch.tensor([0.5, 1.0, 2.0])
-    rows = losses.softmax_cross_entropy(logits, target, CategoryLossOptions(), weights)
+    rows = losses.category(logits, target, CategoryLossOptions(), weights)
     torch.testing.assert_close(
         rows, F.cross_entropy(logits, target.long(), weight=weights, reduction="none")
     )
 
 
 def test_robust_lambda_and_confidence_penalty_of_a_category() -> None:
-    target, loss = torch.tensor([1]), losses.softmax_cross_entropy
+    target, loss = torch.tensor([1]), losses.category
     even, sure = torch.zeros(1, 4), torch.tensor([[0.0, 99.0, 0.0, 0.0]])
     assert loss(even, target, CategoryLossOptions(robust_lambda=0.2)).item() == pytest.approx(
         0.8 * math.log(4) + 0.05
@@ -184,7 +184,7 @@ def test_losses_are_float32_whatever_the_logits_are(dtype: torch.dtype) -> None:
         losses.binary_weighted_cross_entropy(logits, torch.ones(4), BinaryLossOptions()).dtype
         == torch.float32
     )
-    rows = losses.softmax_cross_entropy(logits[None], torch.tensor([2]), CategoryLossOptions())
+    rows = losses.category(logits[None], torch.tensor([2]), CategoryLossOptions())
     assert rows.dtype == torch.float32
 
 

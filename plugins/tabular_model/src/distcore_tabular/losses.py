@@ -86,16 +86,17 @@ def binary(
 def category(
     logits: torch.Tensor, target: torch.Tensor, options: Any, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Losses of a category, [B]; as `softmax_cross_entropy`, which alone has weights of classes."""
-    if options.type == "softmax_cross_entropy":
-        return softmax_cross_entropy(logits, target, options, weights)
-    target = target.long()
-    rows = F.cross_entropy(logits.float(), target.clamp_min(0), reduction="none")
-    rows = (
-        _focal(rows, options.gamma)
-        if options.type == "focal"
-        else rows + options.epsilon * (1.0 - (-rows).exp())
-    )
+    """Losses of a category, [B]; 0 if the target is negative (no class).
+
+    logits: [B, classes]; target: codes [B]; weights: of the classes, [classes]."""
+    logits, target = logits.float(), target.long()
+    rows = F.cross_entropy(logits, target.clamp_min(0), weight=weights, reduction="none")
+    if options.type == "focal":
+        rows = _focal(rows, options.gamma)
+    elif options.type == "softmax_cross_entropy":
+        rows = _unsure(logits, rows, options)
+    else:
+        rows = rows + options.epsilon * (1.0 - (-rows).exp())
     return rows * (target >= 0)
 
 
@@ -116,22 +117,16 @@ def binary_weighted_cross_entropy(
     return rows
 
 
-def softmax_cross_entropy(
-    logits: torch.Tensor, target: torch.Tensor, options: Any, weights: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Cross entropy of a category, [B]; 0 if the target is negative (no class).
-
-    logits: [B, classes]; target: codes [B]; weights: of the classes, [classes]."""
-    logits, target = logits.float(), target.long()
+def _unsure(logits: torch.Tensor, rows: torch.Tensor, options: Any) -> torch.Tensor:
+    """Cross entropies of a category, as labels that may be wrong and too much confidence change
+    them."""
     classes = logits.shape[-1]
-    known = target >= 0
-    rows = F.cross_entropy(logits, target.clamp_min(0), weight=weights, reduction="none")
     rows = _robust(rows, options.robust_lambda, classes)
     if options.confidence_penalty:
         log_p = logits.log_softmax(-1)
         entropy = -(log_p.exp() * log_p).sum(-1)
         rows = rows + options.confidence_penalty * (1.0 - entropy / math.log(classes))
-    return rows * known
+    return rows
 
 
 def _focal(rows: torch.Tensor, gamma: float) -> torch.Tensor:
