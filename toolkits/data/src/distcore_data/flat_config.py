@@ -20,8 +20,9 @@ def flattened(value: Any, path: str = "", place: str = "") -> Iterator[tuple[str
     """(path, place, value) of everything in a config that is no mapping and no list of mappings.
 
     A path has the names of a list's members, `input_features.age.type`, or their numbers if not
-    each has one of its own; a place, as the receipt has lines by it, always their numbers. The names themselves
-    are told once for each list, as `input_features (their order)`, which has no place.
+    each has one of its own; a place, as the receipt has lines by it, always their numbers. The
+    names themselves are told once for each list, as `input_features (their order)`, which has no
+    place.
     """
     if isinstance(value, Mapping) and (value or not path):
         for name, each in value.items():
