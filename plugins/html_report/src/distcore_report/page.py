@@ -26,9 +26,6 @@ LEFT_OUT = (
 INSTEAD_OF = {"scores": "summary.json"}
 """A section that is drawn only if a file, of which others draw the same and more, is not there."""
 
-SHAPES = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
-"""What a file of another shape makes a section raise."""
-
 log = logging.getLogger("distcore")
 
 
@@ -111,13 +108,11 @@ class _Page:
             return list(section.draw(_read(path)))
         except UserError as error:
             self._trouble(str(error))
-        except SHAPES as error:
-            self._trouble(
-                f"{path} is none that this version of distcore wrote ({error!r}). {LEFT_OUT}"
-            )
         except Exception as error:  # noqa: BLE001 - whatever a section does, the others are drawn
             self._trouble(
-                f"The report is made without its section {name!r}, which failed: {error!r}."
+                f"The report is made without its section {name!r}, which cannot draw {path} "
+                f"({error!r}). Another version of distcore wrote that file, and the command that "
+                "did is to be run again, or the section has a fault."
             )
         return []
 
