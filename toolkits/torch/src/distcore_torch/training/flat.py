@@ -47,6 +47,24 @@ class InPlace:
         """Nothing is held."""
 
 
+class Agreed:
+    """What all begin a step with in a buffer, as the buffer is now.
+
+    Attributes:
+        value: Changed in place.
+    """
+
+    def __init__(self, buffer: torch.Tensor) -> None:
+        self.value = buffer.detach().clone()
+        self._finite = bool(self.value.isfinite().all())
+
+    @property
+    def origin(self) -> torch.Tensor:
+        """What changes are counted from: the value, and 0 where it is not finite. A difference from
+        infinity is no number, and a mask of infinities is to keep them."""
+        return self.value if self._finite else self.value.nan_to_num(0.0, 0.0, 0.0)
+
+
 class FlatGroup:
     """Trainable parameters and floating-point buffers of one dtype; the last number of the
     buffer is the stop flag."""
@@ -60,7 +78,7 @@ class FlatGroup:
         self.dtype = dtype
         self._parameters = parameters
         self._buffers = buffers
-        self._agreed = [buffer.detach().clone() for buffer in buffers]
+        self._agreed = [Agreed(buffer) for buffer in buffers]
         self.numel = sum(each.numel() for each in (*parameters, *buffers)) + 1
         self._views: dict[int, list[torch.Tensor]] = {}
 
@@ -80,8 +98,8 @@ class FlatGroup:
         for buffer, agreed, view in zip(
             self._buffers, self._agreed, views[len(self._parameters) :], strict=True
         ):
-            torch.add(origin(agreed), view, alpha=1 / world, out=agreed)
-            buffer.copy_(agreed)
+            torch.add(agreed.origin, view, alpha=1 / world, out=agreed.value)
+            buffer.copy_(agreed.value)
         return look and bool(total[-1] > 0)
 
     def _views_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -99,7 +117,7 @@ def lay(
     views: Sequence[torch.Tensor],
     parameters: Sequence[torch.nn.Parameter],
     buffers: Sequence[torch.Tensor],
-    agreed: Sequence[torch.Tensor],
+    agreed: Sequence[Agreed],
 ) -> None:
     """Lay gradients, zeros where there are none, and behind them the changes of the buffers.
 
@@ -107,7 +125,7 @@ def lay(
         views: Where, of the shapes of parameters and buffers.
         parameters: With their gradients.
         buffers: As they are now.
-        agreed: As all began with them.
+        agreed: What all began with in them.
     """
     targets, sources = [], []
     for parameter, view in zip(parameters, views, strict=False):
@@ -119,13 +137,7 @@ def lay(
     if targets:
         torch._foreach_copy_(targets, sources)
     for buffer, begun, view in zip(buffers, agreed, views[len(parameters) :], strict=True):
-        torch.sub(buffer, origin(begun), out=view)
-
-
-def origin(agreed: torch.Tensor) -> torch.Tensor:
-    """What the changes of a buffer are counted from: what all began with, and 0 where that is not
-    finite. A difference from infinity is no number, and a mask of infinities is to keep them."""
-    return agreed.nan_to_num(0.0, 0.0, 0.0)
+        torch.sub(buffer, begun.origin, out=view)
 
 
 def flat_groups(module: torch.nn.Module) -> list[FlatGroup]:

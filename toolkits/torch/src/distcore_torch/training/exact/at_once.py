@@ -14,7 +14,6 @@ from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.groups import PartGroup
 from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tree import tree_sum
-from distcore_torch.training.flat import origin
 
 if TYPE_CHECKING:
     from distcore_torch.training.losses import Losses
@@ -82,7 +81,7 @@ class AtOnce:
         changes = self._left.setdefault(id(buffer), [])
         if len(changes) != part:
             raise NotByParts("a buffer is used twice")
-        changes.append(left - origin(self._home[id(buffer)].agreed(buffer)))
+        changes.append(left - self._home[id(buffer)].agreed(buffer).origin)
 
     def _finish(self, written: set[int]) -> None:
         """Lay zeros for what has no gradient, and what the parts changed in the buffers."""
@@ -95,16 +94,16 @@ class AtOnce:
                         self._view(parameter, number).zero_()
                 for buffer in group.buffers:
                     changes, agreed = self._left.get(id(buffer)), group.agreed(buffer)
-                    if changes is None and not torch.equal(buffer, agreed):
+                    if changes is None and not torch.equal(buffer, agreed.value):
                         raise NotByParts("a buffer was changed")
                     view = self._view(buffer, number)
                     if changes is None:
-                        torch.sub(agreed, origin(agreed), out=view)
+                        torch.sub(agreed.value, agreed.origin, out=view)
                     else:
                         torch.add(tree_sum([changes[part] for part in span]), 0.0, out=view)
                 for counter in group.counters:
                     # Counted once for all parts; what counts is whether it was counted at all.
-                    change = counter - group.agreed(counter)
+                    change = counter - group.agreed(counter).value
                     self._view(counter, number).copy_(change)
         for group in self._groups:
             group.restore()

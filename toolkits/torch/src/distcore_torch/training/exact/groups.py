@@ -14,7 +14,7 @@ import torch
 
 from distcore_torch.training.exact.exchange import TreeExchange
 from distcore_torch.training.exact.tree import Adder
-from distcore_torch.training.flat import lay, origin
+from distcore_torch.training.flat import Agreed, lay
 
 
 class PartGroup:
@@ -38,7 +38,7 @@ class PartGroup:
         self.dtype = dtype
         self.parameters = list(parameters)
         self.buffers, self.counters = list(buffers), list(counters)
-        self._agreed = [each.detach().clone() for each in (*buffers, *counters)]
+        self._agreed = [Agreed(each) for each in (*buffers, *counters)]
         named = (*parameters, *buffers, *counters)
         self._shapes = [each.shape for each in named]
         self._sizes = [each.numel() for each in named]
@@ -61,18 +61,18 @@ class PartGroup:
     def restore(self) -> None:
         """Give the buffers back what all parts begin with, and forget gradients."""
         for buffer, agreed in zip((*self.buffers, *self.counters), self._agreed, strict=True):
-            buffer.copy_(agreed)
+            buffer.copy_(agreed.value)
         for parameter in self.parameters:
             parameter.grad = None
 
-    def agreed(self, buffer: torch.Tensor) -> torch.Tensor:
+    def agreed(self, buffer: torch.Tensor) -> Agreed:
         """What all parts began with in this buffer."""
         return self._agreed[self.place[id(buffer)] - len(self.parameters)]
 
     def settle(self) -> None:
         """Take the buffers as they are now as what all parts begin with."""
         for buffer, agreed in zip((*self.buffers, *self.counters), self._agreed, strict=True):
-            agreed.copy_(buffer)
+            agreed.value.copy_(buffer)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """A flat leaf as tensors of the shapes of parameters, buffers and counters."""
@@ -119,9 +119,9 @@ class PartGroup:
         for place, buffer in enumerate((*self.buffers, *self.counters)):
             change, agreed = views[count + place] / parts, self._agreed[place]
             if place >= len(self.buffers):
-                change = change.ceil().to(agreed.dtype)
-            torch.add(origin(agreed), change, out=agreed)
-            buffer.copy_(agreed)
+                change = change.ceil().to(buffer.dtype)
+            torch.add(agreed.origin, change, out=agreed.value)
+            buffer.copy_(agreed.value)
         return total
 
 
