@@ -1,13 +1,20 @@
 """The suite of extensions blames an extension for what it does, and for nothing else."""
 
 import importlib
+import logging
 import os
+import random
+import signal
 import sys
 import threading
+import warnings
 
+import numpy
 import pytest
+import torch
 
 from distcore_testing import ExtensionSuite
+from distcore_testing.extensions import _process
 
 LISTENER = """
 from distcore_core.hooks import hookimpl
@@ -103,3 +110,31 @@ def test_what_it_sets_itself_is(work, suite, tmp_path, monkeypatch):
     monkeypatch.setenv("MINE", "before")
     with pytest.raises(AssertionError, match="at run_finished it changes the process"):
         suite(work).test_it_takes_whatever_an_event_may_say(tmp_path)
+
+
+def changes_everything():
+    random.seed(1)
+    numpy.random.seed(1)
+    torch.manual_seed(1)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True)
+    os.chdir("/")
+    os.umask(0o007)
+    os.environ["MINE"] = "here"
+    os.environ.pop("THEIRS")
+    sys.path = [*sys.path, "/nowhere"]
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    warnings.simplefilter("ignore")
+    for log in (logging.getLogger(), logging.getLogger("distcore")):
+        log.setLevel("CRITICAL")
+        log.disabled = True
+        log.handlers, log.filters = [], []
+
+
+def test_what_it_changes_is_put_back_for_the_tests_after_it(suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("THEIRS", "before")
+    before = _process()
+    with pytest.raises(AssertionError, match="at run_finished it changes the process"):
+        suite(changes_everything).test_it_takes_whatever_an_event_may_say(tmp_path)
+    assert _process() == before

@@ -12,8 +12,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def _set_here() -> Iterator[set[str]]:
     try:
         yield watched[1]
     finally:
-        _watched.remove(watched)
+        _watched.pop()  # blocks end in their turn
         watched[1].discard("PYTEST_CURRENT_TEST")
 
 
@@ -238,18 +238,42 @@ def _process() -> dict[str, Any]:
 
 @contextmanager
 def _put_back() -> Iterator[None]:
-    """Undo what an extension changes for good: it is its own fault, and not that of every test that
-    comes later."""
+    """Undo what an extension changes of what `_process` looks at: it is its own fault, and not that
+    of every test that comes later."""
+    import numpy as np
     import torch
 
-    dtype, umask = torch.get_default_dtype(), _umask()
-    path, handlers = list(sys.path), list(logging.getLogger().handlers)
-    try:
+    with ExitStack() as undo:
+        for put, value in (
+            (random.setstate, random.getstate()),
+            (np.random.set_state, np.random.get_state()),
+            (torch.set_rng_state, torch.get_rng_state()),
+            (torch.set_num_threads, torch.get_num_threads()),
+            (torch.set_default_dtype, torch.get_default_dtype()),
+            (torch.set_grad_enabled, torch.is_grad_enabled()),
+            (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
+            (os.chdir, os.getcwd()),
+            (os.umask, _umask()),
+            (partial(setattr, sys, "path"), list(sys.path)),
+        ):
+            undo.callback(put, value)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            undo.callback(signal.signal, each, signal.getsignal(each))
+        for log in (logging.getLogger(), logging.getLogger("distcore")):
+            undo.callback(log.setLevel, log.level)
+            undo.callback(setattr, log, "disabled", log.disabled)
+            undo.callback(setattr, log, "handlers", list(log.handlers))
+            undo.callback(setattr, log, "filters", list(log.filters))
+        undo.enter_context(warnings.catch_warnings())
+        undo.callback(_set_again, undo.enter_context(_set_here()), dict(os.environ))
         yield
-    finally:
-        torch.set_default_dtype(dtype)
-        os.umask(umask)
-        sys.path[:], logging.getLogger().handlers[:] = path, handlers
+
+
+def _set_again(names: set[str], environment: Mapping[str, str]) -> None:
+    """These variables are what they were; of `names` who listens adds to them meanwhile."""
+    for name in names - {"PYTEST_CURRENT_TEST"}:
+        os.environ.pop(name, None)
+        os.environ.update({name: environment[name]} if name in environment else {})
 
 
 def _umask() -> int:
