@@ -40,3 +40,17 @@ def test_a_log_file_of_a_rank_makes_no_other_handler_show_more(tmp_path, monkeyp
         "in the file alone",
         "everywhere",
     ]
+
+
+def test_a_log_file_of_a_rank_hides_no_warning_of_one_without_handlers(
+    tmp_path, monkeypatch, capsys
+):
+    """As a rank's process has none: Python shows warnings on standard error, until there is one."""
+    log = logging.getLogger("distcore")
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log.root, "handlers", [])
+    with _logging_to(str(tmp_path), Rank(index=1, world=2)):
+        log.warning("to be seen")
+        log.info("in the file alone")
+    assert capsys.readouterr().err == "to be seen\n"
+    assert log.handlers == []

@@ -89,12 +89,18 @@ def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
     others = _handlers()
     for each in others:
         each.addFilter(as_before)
-    log.addHandler(handler)
+    # Python's own, which shows warnings where there is no other handler.
+    resort = logging.lastResort if not others else None
+    for added in (handler, resort):
+        if added is not None:
+            log.addHandler(added)
     log.setLevel(min(logging.INFO, before or logging.INFO))
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for added in (handler, resort):
+            if added is not None:
+                log.removeHandler(added)
         log.setLevel(before)
         for each in others:
             each.removeFilter(as_before)
