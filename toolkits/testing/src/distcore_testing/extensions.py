@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -243,19 +243,20 @@ def _put_back() -> Iterator[None]:
     import numpy as np
     import torch
 
+    known: list[tuple[Callable[..., Any], Any]] = [
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state()),
+        (torch.set_rng_state, torch.get_rng_state()),
+        (torch.set_num_threads, torch.get_num_threads()),
+        (torch.set_default_dtype, torch.get_default_dtype()),
+        (torch.set_grad_enabled, torch.is_grad_enabled()),
+        (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
+        (os.chdir, os.getcwd()),
+        (os.umask, _umask()),
+        (partial(setattr, sys, "path"), list(sys.path)),
+    ]
     with ExitStack() as undo:
-        for put, value in (
-            (random.setstate, random.getstate()),
-            (np.random.set_state, np.random.get_state()),
-            (torch.set_rng_state, torch.get_rng_state()),
-            (torch.set_num_threads, torch.get_num_threads()),
-            (torch.set_default_dtype, torch.get_default_dtype()),
-            (torch.set_grad_enabled, torch.is_grad_enabled()),
-            (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
-            (os.chdir, os.getcwd()),
-            (os.umask, _umask()),
-            (partial(setattr, sys, "path"), list(sys.path)),
-        ):
+        for put, value in known:
             undo.callback(put, value)
         for each in (signal.SIGINT, signal.SIGTERM):
             undo.callback(signal.signal, each, signal.getsignal(each))
