@@ -13,7 +13,7 @@ import pytest
 
 import distcore
 from distcore_core.contracts import Processor, ShardPlan
-from distcore_core.errors import CacheError, ConfigError, DistcoreError, UserError
+from distcore_core.errors import CacheError, ConfigError, UserError
 from distcore_dask.engines import ThreadEngine, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_dask.processor import DaskProcessor
@@ -168,18 +168,13 @@ def test_slices_cover_a_plan_in_row_order():
     assert tasks.slices(ShardPlan(index=0, start=6, stop=40), starts) == [tasks.Slice(3, 6, 0, 34)]
 
 
-def test_an_error_travels_as_it_is_or_as_text():
-    told = tasks.portable(ConfigError([], "config"))
-    assert isinstance(told, DistcoreError)
-    assert "config: 0 mistakes" in str(told)
-    assert type(tasks.portable(CacheError("full"))) is CacheError
+def test_what_a_task_raised_travels_with_where_it_was_raised():
+    def failing():
+        raise KeyError("x")
 
-    class Odd(Exception):
-        def __init__(self, one, two):
-            super().__init__(f"{one} and {two}")
-
-    assert "1 and 2" in str(tasks.portable(Odd(1, 2)))
-    noted = copy.copy(tasks.portable(KeyError("x")))  # as pickling does
+    failure = tasks.attempt(1, None, failing)
+    noted = copy.copy(failure.error)  # as pickling does
+    assert "in failing" in noted.__notes__[0]
     assert "KeyError: 'x'" in noted.__notes__[0]
 
 

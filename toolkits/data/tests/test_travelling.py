@@ -1,5 +1,6 @@
 """Errors on their way to another process."""
 
+import copyreg
 import pickle
 
 import pytest
@@ -37,6 +38,19 @@ class Foreign(Exception):
         super().__init__(f"{code}: {words}")
 
 
+class Turned(Exception):
+    def __reduce__(self):
+        return KeyError, self.args
+
+
+@pytest.fixture(autouse=True)
+def as_python_pickles(monkeypatch):
+    """Dask has every class of errors that is there when it is imported pickled by tblib, which
+    brings these over."""
+    for kind in (TwoWords, Doubled, Held, Foreign, Turned):
+        monkeypatch.delitem(copyreg.dispatch_table, kind, raising=False)
+
+
 def there(error):
     return pickle.loads(pickle.dumps(portable(error)))  # noqa: S301 - ours
 
@@ -50,6 +64,11 @@ def test_an_error_of_ours_that_no_pickle_takes_comes_out_as_its_kind_with_its_wo
     assert type(found) is kind
     assert str(found) == str(error)
     assert (found.exit_code, found.recurs) == (error.exit_code, error.recurs)
+
+
+def test_one_that_comes_out_as_another_one_is_told_in_words():
+    """Whoever catches it goes by its type."""
+    assert repr(there(Turned("no"))) == "RuntimeError('Turned: no')"
 
 
 def test_another_one_is_told_in_words():

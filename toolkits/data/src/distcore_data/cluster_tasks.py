@@ -11,7 +11,6 @@ and later items are then not begun.
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 import traceback
 import uuid
@@ -27,6 +26,7 @@ from distcore_core.contracts import Block, Partition, ShardPlan
 from distcore_core.errors import CacheError, DistcoreError
 from distcore_data.blame import blame
 from distcore_data.os_errors import note_whom
+from distcore_data.travelling import portable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,7 +209,10 @@ def attempt(index: int, marks: str | None, work: Callable[[], Any]) -> Any:
         blame(error)
         if marks is not None:
             mark(marks, index)
-        return Failure(index, portable(error), socket.gethostname())
+        sent = portable(error)
+        if not isinstance(error, DistcoreError):  # what ours says is all
+            sent.add_note("".join(traceback.format_exception(error)).rstrip())
+        return Failure(index, sent, socket.gethostname())
 
 
 def mark(marks: str, index: int) -> None:
@@ -228,24 +231,6 @@ def failed_before(marks: str, index: int) -> bool:
         return False
     # Others are the file system's own, such as `.nfs0000…`.
     return any(int(name) < index for name in names if name.removeprefix("-").isdecimal())
-
-
-def portable(error: BaseException) -> BaseException:
-    """The error as it can travel: itself if pickling keeps it as it is, else a plain one with its
-    text. Where it was raised is added as a note, unless it is ours, whose text says all."""
-    if not isinstance(error, DistcoreError):
-        error.add_note("".join(traceback.format_exception(error)).rstrip())
-    try:
-        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
-        if type(copy) is type(error) and str(copy) == str(error):
-            return error
-    except Exception:  # noqa: BLE001 whatever its pickling raises
-        pass
-    return (
-        DistcoreError(str(error))
-        if isinstance(error, DistcoreError)
-        else RuntimeError(f"{type(error)}: {error}")
-    )
 
 
 @contextmanager

@@ -20,7 +20,8 @@ def portable(error: BaseException, dumps: Callable[[Any], bytes] = pickle.dumps)
         dumps: What pickles it on the way.
     """
     with suppress(Exception):  # whatever its own __init__ does
-        if str(pickle.loads(dumps(error))) == str(error):  # noqa: S301 - what was pickled here
+        copy = pickle.loads(dumps(error))  # noqa: S301 - what was pickled here
+        if type(copy) is type(error) and str(copy) == str(error):
             return error
     if isinstance(error, DistcoreError):
         made = plain_class(error)(str(error))
