@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 
-from distcore_core.errors import DistcoreError
+from distcore_core.errors import DataError, DistcoreError
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 
@@ -69,6 +69,12 @@ def test_results_that_nobody_takes_hold_up_the_rest(backend, tmp_path):
 def test_a_task_that_always_dies_is_an_error(backend):
     with pytest.raises(DistcoreError, match="lost 4 times"):
         list(backend.map(ray_jobs.os._exit, [1]))
+
+
+def test_an_error_of_a_plugin_that_no_pickle_takes_comes_with_its_words(backend):
+    """It was told as a task that was lost 4 times."""
+    with pytest.raises(DataError, match=r"^age is odd in row 3\."):
+        list(backend.map(ray_jobs.odd, [1]))
 
 
 def test_a_lambda_and_a_local_class_travel(backend):

@@ -193,6 +193,7 @@ def test_a_cluster_that_grows_gets_more_tasks_and_one_that_shrinks_fewer(monkeyp
     monkeypatch.setattr(ray, "put", lambda value: value)
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(tasks, "packed", lambda value: value)
+    monkeypatch.setattr(tasks, "PULSE_SECONDS", -1.0)
     assert list(tasks.run(abs, range(9), lambda: next(cpus))) == list(range(9))
     assert seen == [2, 2, 6, 5, 4, 3, 2, 2, 1]
 

@@ -3,6 +3,7 @@ again."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -12,9 +13,10 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from distcore_core.errors import DistcoreError
+from distcore_data.travelling import portable
 from distcore_data.waiting import until
 from distcore_ray.pulse import PULSE_SECONDS, is_lost
-from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.shipping import Place, packed, packed_result, unpacked
 
 T = TypeVar("T")
 
@@ -36,15 +38,22 @@ def run(function: Callable[[Any], T], items: Sequence[Any], cpus: Callable[[], i
     shared = ray.put((Place.here(), packed(function)))
     waiting = iter(items)
     under_way: deque[Any] = deque()
+    many, counted = cpus(), time.monotonic()
 
     def begin() -> None:
-        for item in islice(waiting, max(0, AHEAD * max(1, cpus()) - len(under_way))):
+        for item in islice(waiting, max(0, AHEAD * max(1, many) - len(under_way))):
             under_way.append(task.remote(shared, packed(item)))
+
+    def has_come() -> bool:
+        nonlocal many, counted
+        if time.monotonic() - counted > PULSE_SECONDS:
+            many, counted = cpus(), time.monotonic()
+        return bool(ray.wait([under_way[0]], timeout=PULSE_SECONDS)[0])
 
     try:
         begin()
         while under_way:
-            until(lambda: bool(ray.wait([under_way[0]], timeout=PULSE_SECONDS)[0]))
+            until(has_come)
             value = _result(under_way[0])
             under_way.popleft()
             begin()
@@ -60,7 +69,13 @@ def run(function: Callable[[Any], T], items: Sequence[Any], cpus: Callable[[], i
 def _call(shared: tuple[Place, bytes], item: bytes) -> Any:
     place, function = shared
     place.enter()
-    return unpacked(function)(unpacked(item))
+    try:
+        return unpacked(function)(unpacked(item))
+    except Exception as error:
+        sent = portable(error, packed_result)  # Ray takes one that it cannot read for a lost task
+        if sent is error:
+            raise
+        raise sent from error
 
 
 def _result(reference: Any) -> Any:
