@@ -178,7 +178,10 @@ class Following:
         while True:
             last = self._over.wait(self.SECONDS)
             try:
-                self._heard(self._answer(self._coordinator.news.remote()))
+                news = self._answer(self._coordinator.news.remote())
+                if news is None:
+                    return
+                self._heard(news)
             except ray.exceptions.GetTimeoutError:
                 pass  # the machine is busy
             except (
@@ -190,10 +193,10 @@ class Following:
 
     def _answer(self, asked: Any) -> Any:
         """Waited for until it comes, as lines of the log are told once; once all is over, not for
-        long."""
+        long: then None."""
         while True:
             try:
                 return ray.get(asked, timeout=self.ANSWER_SECONDS)
             except ray.exceptions.GetTimeoutError:
                 if self._over.is_set():
-                    raise
+                    return None
