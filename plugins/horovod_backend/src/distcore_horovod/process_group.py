@@ -306,7 +306,9 @@ def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
     import numpy as np
     import torch
 
-    packed = torch.from_numpy(np.frombuffer(_dumped(value, rank), np.uint8).copy())
+    # Where MPI lays what comes is an int32, too.
+    answer = _dumped(value, rank, MOST_BYTES // size)
+    packed = torch.from_numpy(np.frombuffer(answer, np.uint8).copy())
     splits = torch.zeros(size, dtype=torch.int32)
     splits[0] = packed.numel()
     received, sizes = hvd.alltoall(packed, splits, name="distcore.gather.results")
@@ -315,13 +317,13 @@ def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
     return [cloudpickle.loads(part.numpy().tobytes()) for part in received.split(sizes.tolist())]
 
 
-def _dumped(value: Any, rank: int) -> bytes:
+def _dumped(value: Any, rank: int, most_bytes: int) -> bytes:
     """The value for the leader; if it cannot travel, an error that says so."""
     try:
         found = cloudpickle.dumps(value)
-        if len(found) <= MOST_BYTES:
+        if len(found) <= most_bytes:
             return found
-        why = f"it has {len(found)} bytes, and Horovod carries {MOST_BYTES} at most"
+        why = f"it has {len(found)} bytes, and Horovod carries {most_bytes} at most"
     except Exception as error:  # noqa: BLE001 - becomes the rank's answer
         why = str(error)
     return cloudpickle.dumps(failed(rank, TypeError(f"rank {rank}'s result cannot travel: {why}")))

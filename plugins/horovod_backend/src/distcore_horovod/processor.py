@@ -272,10 +272,10 @@ def _exchanged(
         for sizes in answers
     ]
     # In every rank: one that did not come to the exchange would be waited for.
-    if max(map(max, sent)) > MOST_BYTES:
+    if max(map(sum, [*sent, *zip(*sent, strict=True)])) > MOST_BYTES:
         raise CacheError(
-            f"A shard of the cache has more than {MOST_BYTES} bytes of rows that another rank "
-            "read, and Horovod carries no more from one to another. Set backend.processor to "
+            f"A rank has more than {MOST_BYTES} bytes of rows of the cache's shards to give to "
+            "others, or to take, and Horovod carries no more at once. Set backend.processor to "
             "local: rank 0 then prepares the data."
         )
     order = sorted(lent, key=lambda index: (owners[index], index))
