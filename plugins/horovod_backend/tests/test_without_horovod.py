@@ -538,15 +538,15 @@ def test_an_order_is_carried_out_by_every_rank_until_the_leader_lets_them_go():
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_more_than_horovod_carries_is_told_in_every_rank(monkeypatch, rank):
-    """Sizes were numbers of 32 bits in one rank, which failed, and the others waited for it."""
-    monkeypatch.setattr(process_group, "MOST_BYTES", 9)
+@pytest.mark.parametrize("sizes", [{0: 2**31}, {0: 2**30, 1: 2**30}])
+def test_more_than_horovod_carries_is_told_in_every_rank(rank, sizes):
+    """Sizes, and MPI's places, are numbers of 32 bits: one rank failed, and the others waited."""
     with pytest.raises(TypeError, match=f"rank {rank}'s result cannot travel: it has .* bytes"):
-        cloudpickle.loads(process_group._dumped("more than this", rank)).raised()
-    plans = [ShardPlan(index=0, start=0, stop=9)]
-    hvd = SimpleNamespace(allgather_object=lambda mine, name: [{}, {0: 2**31}])
-    group = SimpleNamespace(hvd=hvd, rank=rank, size=2)
-    with pytest.raises(CacheError, match="A shard of the cache has more than 2147483647 bytes"):
+        cloudpickle.loads(process_group._dumped("more than this", rank, 9)).raised()
+    plans = [ShardPlan(index=0, start=0, stop=5), ShardPlan(index=1, start=5, stop=9)]
+    hvd = SimpleNamespace(allgather_object=lambda mine, name: [{}, {}, sizes])
+    group = SimpleNamespace(hvd=hvd, rank=rank, size=3)
+    with pytest.raises(CacheError, match="A rank has more than 2147483647 bytes of rows"):
         processor._exchanged(group, plans, {}, [0, 5, 9])
 
 
@@ -608,6 +608,24 @@ def test_a_rank_that_is_lost_is_named_also_where_the_leader_is_no_main_thread(lo
     leader.advice = str
     answer = in_thread(lambda: leader.everywhere(part, "x"))
     assert str(answer.exception(60)) == "The run stopped: b is gone."
+
+
+@pytest.mark.usefixtures("lost")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_sys_exit_of_a_users_code_is_told_as_what_ended_the_run(monkeypatch, rank):
+    def leaves(rank):
+        sys.exit("bad flag")
+
+    left = []
+    monkeypatch.setattr(process_group.signal, "signal", lambda *each: None)
+    for name in ("says_why", "surroundings"):
+        monkeypatch.setattr(worker_group, name, lambda *_: nullcontext())
+    monkeypatch.setattr(worker_group, "say_afterwards", lambda said: None)
+    group = group_of(process_group.ProcessGroup, rank, SimpleNamespace(shutdown=lambda: None))
+    group.error_channel = SimpleNamespace(leave=left.append, reason=lambda: "b is gone.")
+    with pytest.raises(TrainingError, match=r"The run stopped: b is gone\."):
+        worker_group.run_part(group, WorkerGroup(function=leaves, ranks=2), ("", 0))
+    assert left == ["SystemExit: bad flag"]
 
 
 @pytest.mark.usefixtures("hvd")

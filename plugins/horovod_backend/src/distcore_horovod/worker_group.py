@@ -45,10 +45,10 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
         raise process_group.failure() from error
     except BaseException as error:
         process_group.break_up()
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if isinstance(error, KeyboardInterrupt):
             if process_group.rank:
                 process_group.error_channel.stops()
-            elif isinstance(error, KeyboardInterrupt):
+            else:
                 # Now: the launcher kills a rank that takes longer than five seconds.
                 say_afterwards(
                     f"distcore: stopped by {named(signal_of(error))}. {process_group.advice()}"
