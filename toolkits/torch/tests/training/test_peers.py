@@ -57,3 +57,21 @@ def test_a_rank_whose_heartbeat_cannot_be_opened_is_not_watched(tmp_path):
     assert (found.rank, found.ours) == (1, False)
     for each in (made, found.listener):
         each.close()
+
+
+def test_a_rank_that_is_done_is_not_to_blame_for_what_the_others_take(monkeypatch):
+    """It was told as one that starts, and ended, while rank 0 wrote the model."""
+
+    class Strategy:
+        rank = Rank(index=0, world=2)
+
+        def gather(self, value):
+            return [value, value]
+
+    monkeypatch.delenv(heartbeat.FILE, raising=False)
+    with peers.watching(Strategy(), None):
+        written = heartbeat.heartbeat()
+        with written.during(heartbeat.PREPARING):
+            pass
+        assert written.pulse.doing == heartbeat.STARTING
+    assert written.pulse.doing == heartbeat.WAITING

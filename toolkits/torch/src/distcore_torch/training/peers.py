@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 
 from distcore_data.temporaries import temporary_folder
 from distcore_torch.signals import end_process
-from distcore_torch.training.heartbeat import FILE, Listener, open_heartbeat
+from distcore_torch.training.heartbeat import (
+    FILE,
+    WAITING,
+    Listener,
+    heartbeat,
+    open_heartbeat,
+)
 from distcore_torch.training.meeting import machine, namespace
 from distcore_torch.training.progress_channel import beside
 from distcore_torch.training.stalls import Watch, Watched, end
@@ -50,6 +56,7 @@ def watching(
             with beside(partial(_look, watch, last_words)):
                 yield
         finally:
+            heartbeat().doing(WAITING)  # who is done is not to blame, however long others take
             open_heartbeat(None)
             watch.close()
             mine.close()
