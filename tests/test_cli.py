@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -228,8 +229,21 @@ def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
     assert "To get it: pip install distcore-report" in capsys.readouterr().err
 
 
+def broken_pipe() -> int:
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+def broken_socket() -> int:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    return ours.detach()
+
+
+@pytest.mark.parametrize("broken", [broken_pipe, broken_socket])
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_nothing_is_said_to_who_reads_no_more(closed: str) -> None:
+def test_nothing_is_said_to_who_reads_no_more(closed: str, broken: Callable[[], int]) -> None:
     code = (
         "import sys\n"
         "from argparse import Namespace\n"
@@ -237,8 +251,7 @@ def test_nothing_is_said_to_who_reads_no_more(closed: str) -> None:
         f"run = lambda _: [sys.{closed}.write('x' * 100_000), sys.{closed}.flush()]\n"
         "sys.exit(main._guard(run, Namespace(debug=False), True))\n"
     )
-    read, write = os.pipe()
-    os.close(read)
+    write = broken()
     other = {"stdout": "stderr", "stderr": "stdout"}[closed]
     streams: Any = {closed: write, other: subprocess.PIPE}
     done = subprocess.run([sys.executable, "-c", code], **streams, timeout=300, check=False)

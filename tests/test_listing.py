@@ -74,8 +74,9 @@ def test_a_process_that_cannot_ask_plugins_is_no_plugin_s_fault(tmp_path, monkey
         rows(Plugins(), kinds=["trainers"])
     monkeypatch.undo()
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "sitecustomize.py").write_text("print('Hello', flush=True)")
-    assert {row.state for row in rows(Plugins(), kinds=["processors"])} == {"ok"}
+    for end in ("\n", ""):
+        (tmp_path / "sitecustomize.py").write_text(f"print('Hello', end={end!r}, flush=True)")
+        assert {row.state for row in rows(Plugins(), kinds=["processors"])} == {"ok"}
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(5)")
     with pytest.raises(DistcoreError, match=r"could not start \(exit status 5\)"):
         rows(Plugins(), kinds=["trainers"])

@@ -143,7 +143,7 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
 
 
 def _nobody_reads(stream: TextIO) -> bool:
-    """Whether it is a pipe whose reader is gone."""
+    """Whether it is a pipe, or a socket, whose reader is gone."""
     import select
 
     poll = select.poll()
@@ -151,7 +151,7 @@ def _nobody_reads(stream: TextIO) -> bool:
         poll.register(stream, 0)
     except (TypeError, ValueError, OSError):  # there is none, or it is closed, or no file
         return False
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _say(line: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from distcore.workflow import ports
 from distcore.workflow.listing import rows, together
 from distcore.workflow.probe import ask
+from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
 from distcore_data.threads import processors
@@ -80,7 +81,11 @@ class Check(NamedTuple):
 
 def checks() -> list[Check]:
     """Everything, machine first, then each plugin."""
-    return [*_machine(), *_libraries(), *_listening(), *_plugins()]
+    found = [*_machine(), *_libraries(), *_listening()]
+    try:
+        return [*found, *_plugins()]
+    except DistcoreError as error:  # they cannot be asked here; the rest may say why
+        return [*found, Check("distcore", "plugins", False, str(error))]
 
 
 def _machine() -> Iterator[Check]:

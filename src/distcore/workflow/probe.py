@@ -79,7 +79,9 @@ def _wait_for_ready(child: subprocess.Popen[bytes]) -> None:
     DistcoreError if it does not come to that: no plugin is to blame."""
     assert child.stdout is not None
     deadline = time.monotonic() + START_SECONDS
-    while (line := _line_before(child.stdout.fileno(), deadline)) != READY:
+    line: bytes | None = b"-"
+    while not (line or b"").endswith(READY):  # behind what was printed without a line's end
+        line = _line_before(child.stdout.fileno(), deadline)
         if line is None:
             raise DistcoreError(
                 "The process that asks plugins for their answers did not start within "
