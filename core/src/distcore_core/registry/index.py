@@ -103,7 +103,7 @@ class Installed:
 
     def __init__(self, block: Iterable[str] = ()) -> None:
         self.block = frozenset(block) | frozenset(blocked_by_environment())
-        self._blocked = self.block | set(map(normalised, self.block))
+        self._blocked = set(map(normalised, self.block))
         self._every: Mapping[str, Sequence[Offer]] | None = None
 
     def offers(self, kind: str, name: str | None = None) -> list[Offer]:
@@ -117,8 +117,8 @@ class Installed:
         """Whether it is not used: it is blocked, or a lock does not name its distribution."""
         lock = locked()
         unknown = lock is not None and offer.distribution not in lock
-        names = {offer.name, f"{offer.kind}:{offer.name}", normalised(offer.distribution)}
-        return unknown or not names.isdisjoint(self._blocked)
+        named = not self.block.isdisjoint({offer.name, f"{offer.kind}:{offer.name}"})
+        return unknown or named or normalised(offer.distribution) in self._blocked
 
     def names(self, kind: str) -> list[str]:
         return sorted({offer.name for offer in self.offers(kind)})

@@ -190,7 +190,7 @@ class Plugins(Installed):
     ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
         """How a config names an object from Python, and its weights. UserError: none knows it."""
         for name in self.names("models"):
-            with suppress(Exception):  # a broken one that nobody asked for, likewise
+            with suppress(Exception):  # a broken one may not be the one that is meant
                 self.load("models", name)
         found = self.manager.hook.distcore_describe_model(model=model, saved=saved)
         if found is None:
