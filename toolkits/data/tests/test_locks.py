@@ -40,7 +40,7 @@ LOCKS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "file, if it is free": lambda folder: locked_if_free(folder / "a.lock"),
     "folder": lambda folder: folder_if_free(folder),
     "cache": used,
-    "cache, if it is free": lambda folder: file_if_free(folder / "manifest.json"),
+    "cache, if it is free": lambda folder: file_if_free(folder / "manifest.json", unwritable=True),
 }
 
 

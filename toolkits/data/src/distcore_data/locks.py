@@ -69,19 +69,23 @@ def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iter
 
 
 @contextmanager
-def file_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
+def file_if_free(path: str | os.PathLike[str], *, unwritable: bool) -> Iterator[bool]:
     """Hold a lock on a file itself if nobody else does (yields True); else yield False.
 
-    True, too, if there is no such file, and if it cannot be known who else is there: the file
-    system has no locks, or over NFS this user may not write the file. Raises OSError."""
+    True, too, if there is no such file, and if the file system has no locks. Raises OSError.
+
+    Args:
+        unwritable: what to yield if this user may not write the file, of which NFS does not say
+            whether anybody has it.
+    """
     handle: int | None = None
     owner, free = os.getpid(), True
     try:
         handle = lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        free = error.errno not in BUSY
-        if free and error.errno not in LOCKLESS | {errno.EBADF}:
+        if error.errno not in BUSY | LOCKLESS | {errno.EBADF}:
             raise
+        free = unwritable if error.errno == errno.EBADF else error.errno in LOCKLESS
     try:
         yield free
     finally:

@@ -159,7 +159,7 @@ def _removed_here(store: LocalStore, entry: Entry) -> str:
         found = folder_entry(store, entry.key)
         if found.state not in CACHES or found.in_use:
             return _reason(found)
-        with file_if_free(store.root / entry.key / MANIFEST) as unused:
+        with file_if_free(store.root / entry.key / MANIFEST, unwritable=False) as unused:
             if not unused:
                 return _used_by(())
             remove_directory(store.root / entry.key)

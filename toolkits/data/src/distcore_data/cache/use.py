@@ -100,7 +100,7 @@ class FolderUse(Use):
 def users_here(folder: Path) -> tuple[bool, list[int]]:
     """Whether a run is seen to use the cache in a folder, and the processes that are seen to:
     others may be out of sight, in another container or on another machine."""
-    with file_if_free(folder / MANIFEST) as free:
+    with file_if_free(folder / MANIFEST, unwritable=True) as free:
         return not free, [] if free else _holders(folder / MANIFEST)
 
 
