@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distcore_core.errors import UserError
-from distcore_data.arrow import scalar, to_numpy
+from distcore_data.arrow import to_numpy
 from distcore_data.encoding.missing import valid
 from distcore_data.encoding.texts import without_unused
 
@@ -109,8 +108,6 @@ def checked_probabilities(probabilities: Sequence[float]) -> tuple[float, float,
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
     """Codes [n] into the list of distinct values (None if values are missing). Numbers and texts
     are taken too; -0.0 and 0.0, which compare equal, are one value."""
-    if pa.types.is_floating(column.type):
-        column = pc.add(column, scalar(0.0))
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     elif column.type.index_type == pa.int32():  # some rows of a block have all of its dictionary
@@ -119,8 +116,13 @@ def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
         return np.zeros(0, np.int32), []
     column = column.unify_dictionaries()
     values = column.chunk(0).dictionary.to_pylist()
-    codes = [_codes(chunk.indices.cast(pa.int32()), len(values)) for chunk in column.chunks]
-    return np.concatenate(codes), [*values, None]
+    codes = np.concatenate(
+        [_codes(chunk.indices.cast(pa.int32()), len(values)) for chunk in column.chunks]
+    )
+    if values.count(0.0) > 1:
+        zero = values.index(0.0)
+        codes[codes == values.index(0.0, zero + 1)] = zero
+    return codes, [*values, None]
 
 
 def _codes(indices: pa.Array, missing: int) -> np.ndarray:
