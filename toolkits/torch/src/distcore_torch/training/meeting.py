@@ -108,19 +108,19 @@ def _at_master(rank: Rank) -> Any:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank.index:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
+        socket.getaddrinfo(host, port, family)  # whose error create_server makes a plain one
+        listener = socket.create_server((host, port), family=family)
+    except socket.gaierror:  # a name that IPv4 does not have
+        return _of_torch(rank)
     except OSError as error:
-        # An address that leads here, but is not this machine's own; or, which is told by a number
-        # below 0, a name that IPv4 does not have.
-        number = error.errno or 0
-        if number == errno.EADDRNOTAVAIL or number < 0:
+        if error.errno == errno.EADDRNOTAVAIL:  # it leads here, but is not this machine's own
             return _of_torch(rank)
         raise TrainingError(
             f"Rank 0 cannot listen at MASTER_ADDR {host}, MASTER_PORT {port}, where the ranks "
-            f"meet: {os.strerror(number)}. Give an address of its machine, and a port that is free."
+            f"meet: {os.strerror(error.errno or 0)}. Give an address of its machine, and a port "
+            "that is free."
         ) from error
     return dist.TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT,
