@@ -94,8 +94,7 @@ class LightGBMForest:
         text, _, trees = (before or b"").decode().partition(TREES)
         self._before = lightgbm.Booster(model_str=text) if text else None
         self._booster: lightgbm.Booster | None = None
-        grown = self._before.current_iteration() if self._before is not None else 0
-        self._trees: list[int] = json.loads(trees) if trees else [*range(1, grown + 1)]
+        self._trees: list[int] = json.loads(trees) if trees else []
 
     def grow(self) -> bool:
         """See `distcore_trees.Forest`. Each tree draws its columns by a seed of its own, so that a
