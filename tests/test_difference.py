@@ -393,6 +393,7 @@ def test_an_edit_is_seen_whoever_made_the_installation_editable(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edited\nVersion: 1\n")
     (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
     (info / "RECORD").write_text(f"{finder.name},,\n")
+    (tmp_path / "edited.pth").touch()
     with open(info / name, "a") as file:
         file.write(text)
     monkeypatch.syspath_prepend(tmp_path)
