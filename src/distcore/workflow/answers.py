@@ -15,7 +15,8 @@ from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
 from distcore.workflow.results import PREDICTIONS
-from distcore_core.contracts import JSON
+from distcore_core.contracts import JSON, Source
+from distcore_data.sources.fetch import is_url
 from distcore_data.sources.memory import held
 from distcore_torch.decoding import RowNumbers
 from distcore_torch.evaluation import Evaluation
@@ -71,7 +72,9 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             kept = stack.enter_context(
                 kept_columns(session.artifact, request, asked.keep, as_text=text)
             )
-        with answered(session, request, evaluation) as predictions:
+        # What has an address is fetched once for each of the two.
+        beside = kept.source if kept is not None and is_url(str(dataset)) else None
+        with answered(session, request, evaluation, beside) as predictions:
             if not asked.overwrite:
                 now = answer_place.Place(directory, mirror)
                 predictions = _still_free(predictions, files.names, now, asked.command)
@@ -155,21 +158,25 @@ def _still_free(
 
 @contextmanager
 def answered_here(
-    session: ModelSession, request: Request, evaluation: Evaluation | None
+    session: ModelSession,
+    request: Request,
+    evaluation: Evaluation | None,
+    beside: Source | None = None,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Every row of the dataset through the model in this process; gives the predictions in row
     order, as they are read.
 
-    evaluation: what is scored while they are read."""
+    evaluation: what is scored while they are read. beside: see `checked`."""
     artifact, progress = session.artifact, session.progress
     roles = ("input",) if evaluation is None else ("input", "output")
     with encoded_stream(artifact, request.dataset, roles, request.data_format) as (source, stream):
         if evaluation is None:
-            yield checked(_counted(predicted(artifact, stream, request.rows), progress), source)
+            found = _counted(predicted(artifact, stream, request.rows), progress)
+            yield checked(found, source, beside=beside)
         else:
             numbers = RowNumbers() if request.decode else None
             batches = scored_batches(artifact, stream, request.rows, numbers, evaluation.cut)
-            yield checked(evaluation.run(batches, progress, numbers), source, evaluation)
+            yield checked(evaluation.run(batches, progress, numbers), source, evaluation, beside)
 
 
 def _counted(

@@ -28,19 +28,24 @@ class Kept:
     schema: of what is kept, in the order asked for."""
 
     def __init__(self, source: Source, schema: pa.Schema) -> None:
-        self._source, self.schema = source, schema
+        self.source, self.schema = source, schema
 
     def beside(self, predictions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The predictions, which are in the order of the rows, each batch with its rows' columns
         before it."""
         import pyarrow as pa
 
+        from distcore_torch.prediction import OTHER_ROWS
+
         rows = self._rows()
         left: pa.RecordBatch | None = None
         for batch in predictions:
             parts, wanted = [], batch.num_rows
             while wanted:
-                left = left if left is not None and left.num_rows else next(rows)
+                if left is None or not left.num_rows:
+                    left = next(rows, None)
+                if left is None:
+                    raise DataError(OTHER_ROWS)
                 parts.append(left.slice(0, wanted))
                 left = left.slice(len(parts[-1]))
                 wanted -= len(parts[-1])
@@ -57,7 +62,7 @@ class Kept:
     def _rows(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for partition in self._source.partitions(TARGET_BYTES):
+        for partition in self.source.partitions(TARGET_BYTES):
             batch = partition.read()
             columns = [
                 _of_type(batch.column(batch.schema.get_field_index(field.name)), field)

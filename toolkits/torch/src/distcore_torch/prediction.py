@@ -90,13 +90,26 @@ class Request:
     decode: bool
 
 
+OTHER_ROWS = (
+    "The dataset was another one when its columns to keep were fetched: its rows would stand "
+    "beside others' predictions. Do it again, or download it first."
+)
+
+
 def checked(
-    batches: Iterator[pa.RecordBatch], source: Source, evaluation: Evaluation | None = None
+    batches: Iterator[pa.RecordBatch],
+    source: Source,
+    evaluation: Evaluation | None = None,
+    beside: Source | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The batches. Raises DataError after the last, so before they are committed, if the dataset
-    changed meanwhile, or no row was scored: metrics of nothing help nobody."""
+    changed meanwhile, or no row was scored: metrics of nothing help nobody.
+
+    beside: the dataset as it was fetched once more, for columns that stand beside the batches."""
     yield from batches
     source.check_unchanged()
+    if beside is not None and beside.digest() != source.digest():
+        raise DataError(OTHER_ROWS)
     if evaluation is not None and not evaluation.rows:
         raise DataError(
             "There is nothing to evaluate: each row lacks a value in a column whose "
