@@ -526,9 +526,10 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
             task = travelled(Task(tuple(source.partitions(4 << 20)[:1])))
             path.unlink()
             with pytest.raises(
-                DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"
-            ):
+                UserError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"
+            ) as caught:
                 answer(task)
+            assert not isinstance(caught.value, DataError), "pieces of other machines stay"
 
 
 def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(

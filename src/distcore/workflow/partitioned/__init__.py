@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distcore.workflow.partitioned.store import Store, opened_store
 from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
-from distcore_core.errors import Stopped, UserError
+from distcore_core.errors import DataError, DistcoreError, Stopped
 from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ log = logging.getLogger("distcore")
 
 @contextmanager
 def answered_in_pieces(
-    session: ModelSession, request: Request, evaluation: Evaluation | None
+    session: ModelSession,
+    request: Request,
+    evaluation: Evaluation | None,
+    beside: Source | None = None,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Every row of the dataset through the model on the session's backend; gives the predictions in
     row order.
 
-    evaluation: what scores are added to while the predictions are read. Inside, what was found lies
+    evaluation: what scores are added to while the predictions are read. beside: see `checked`.
+    Inside, what was found lies
     in the session's directory; it is removed when the block ends well, or when the input turns out
     to be wrong as its pieces are found or read, and is kept for the next run after anything
     else."""
@@ -74,7 +78,8 @@ def answered_in_pieces(
                 with _cleared_if_wrong(store):
                     tasks = _tasks(session, answer, partitions)
                     _answer_missing(session, answer, tasks, store, source)
-                yield _in_order(session, answer, tasks, store, source, evaluation)
+                read = _read(session, answer, tasks, store, evaluation)
+                yield _in_order(read, store, source, evaluation, beside)
             except BaseException as error:
                 _say_how_to_go_on(store, error)
                 raise
@@ -138,28 +143,28 @@ def _answer_missing(
 
 
 def _in_order(
-    session: ModelSession,
-    answer: Answer,
-    tasks: Sequence[Task],
+    read: Iterator[pa.RecordBatch],
     store: Store,
     source: Source,
     evaluation: Evaluation | None,
+    beside: Source | None,
 ) -> Iterator[pa.RecordBatch]:
     """The predictions of all pieces; what was scored goes to the evaluation. Whatever ends the one
     who reads them is no error of the input."""
     from distcore_torch.prediction import checked
 
     with _cleared_if_wrong(store):
-        yield from checked(_read(session, answer, tasks, store, evaluation), source, evaluation)
+        yield from checked(read, source, evaluation, beside)
 
 
 @contextmanager
 def _cleared_if_wrong(store: Store) -> Iterator[None]:
-    """Remove the pieces if the input turns out to be wrong."""
+    """Remove the pieces if the data turn out to be wrong; not for what one machine lacks."""
     try:
         yield
-    except UserError:
-        store.clear()
+    except DataError:
+        with suppress(OSError, DistcoreError):
+            store.clear()
         raise
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.partitioned.packed import Found, packed
 from distcore_core.contracts import JSON, Partition
-from distcore_core.errors import ArtifactError, DataError
+from distcore_core.errors import ArtifactError, UserError
 from distcore_core.io.digest import digest_file
 from distcore_core.progress import Progress
 from distcore_data.temporaries import temporary_folder
@@ -196,8 +196,8 @@ def key_of(name: JSON) -> str:
     return hashlib.sha256(json.dumps(name, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _unseen(error: FileNotFoundError) -> DataError:
-    return DataError(
+def _unseen(error: FileNotFoundError) -> UserError:
+    return UserError(
         f"{error.filename or error} cannot be seen from {socket.gethostname()}, a machine of the "
         "cluster. Put the dataset where every machine can read it under the same path, give it "
         "as a frame from Python, or give --backend local."
