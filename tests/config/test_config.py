@@ -739,6 +739,10 @@ def feature(more: str) -> str:
             "line 7: output_features[1].name: the name 'age' is also in line 3",
         ),
         (
+            SMALL + "  - {name: 1, type: number}\n  - {name: '1', type: number}\n",
+            "names are unique over inputs and outputs",
+        ),
+        (
             SMALL + "  - {name: combined, column: t, type: number}\n",
             "line 7: output_features[1].name: 'combined' is the name of all outputs' loss in the "
             "metrics",

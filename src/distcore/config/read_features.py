@@ -125,31 +125,25 @@ class _FeatureReader:
         return merged
 
     def names_differ(self, features: tuple[FeatureConfig, ...]) -> None:
-        names = {each.name for each in features}
         first: dict[str, KeyPath] = {}
-        for role in ("input", "output"):
-            section = self.values.get(f"{role}_features")
-            for index, feature in enumerate(section if isinstance(section, list) else []):
-                path: KeyPath = (f"{role}_features", index, "name")
-                name = feature.get("name") if isinstance(feature, dict) else None
-                if not isinstance(name, str) or name not in names:
-                    continue
-                if name in first:
-                    line = self.source_map.find(first[name]).line
-                    where = f"line {line}" if line else str(first[name][0])
-                    message = (
-                        f"the name {name!r} is also in {where}; names are unique over inputs and "
-                        "outputs. Rename one"
-                    )
-                    self.wrong(path, message)
-                elif role == "output" and name == COMBINED:
-                    message = (
-                        f"{name!r} is the name of all outputs' loss in the metrics, where this "
-                        "output's own would be lost. Name it otherwise, and the data's column as "
-                        "`column`"
-                    )
-                    self.wrong(path, message)
-                first.setdefault(name, path)
+        for each in features:
+            path: KeyPath = (f"{each.role}_features", each.index, "name")
+            if each.name in first:
+                line = self.source_map.find(first[each.name]).line
+                where = f"line {line}" if line else str(first[each.name][0])
+                message = (
+                    f"the name {each.name!r} is also in {where}; names are unique over inputs and "
+                    "outputs. Rename one"
+                )
+                self.wrong(path, message)
+            elif each.role == "output" and each.name == COMBINED:
+                message = (
+                    f"{each.name!r} is the name of all outputs' loss in the metrics, where this "
+                    "output's own would be lost. Name it otherwise, and the data's column as "
+                    "`column`"
+                )
+                self.wrong(path, message)
+            first.setdefault(each.name, path)
 
 
 def _same_type(given: dict[str, Any], own: dict[str, Any]) -> bool:
