@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.conftest import CONFIG
 
 import distcore
+from distcore.config import load_config
 from distcore.workflow import drift, summary_of_test, worst_rows
-from distcore.workflow.summary import summary_of
+from distcore.workflow.summary import summary_of, users_yaml
 from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import UserError
@@ -264,3 +266,14 @@ def test_of_more_inputs_than_are_measured_report_and_figure_say_why_there_is_no_
     assert f'<h2>What the inputs are worth</h2>\n<p class="soft">{said}</p>' in page
     with pytest.raises(UserError, match="There are 2 inputs"):
         outcome.plot("importance")
+
+
+def test_a_file_called_config_is_not_taken_for_a_mapping_s_yaml(tmp_path, monkeypatch):
+    """Its text, of whatever it is, stood in the report."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").write_text("password: x")
+    session = SimpleNamespace(config=load_config(CONFIG))
+    assert users_yaml(session) is None
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+    session = SimpleNamespace(config=load_config("mine.yaml"))
+    assert users_yaml(session) == CONFIG

@@ -51,6 +51,7 @@ def users_yaml(session: Session) -> str | None:
     source = Path(session.config.source)
     if (
         session.config.backend.cache_credentials
+        or session.config.source == "config"  # a mapping or text, whatever file has that name
         or not source.is_file()
         or source.stat().st_size > LARGEST_YAML
     ):
