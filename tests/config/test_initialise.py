@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore.config import RunConfig, load_config, resolve
-from distcore.config.initialise import look, suggest
+from distcore.config.guess import Guess
+from distcore.config.initialise import _feature_line, _plain, look, suggest
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
 from distcore_data.sources.registry import sample
@@ -536,3 +537,15 @@ def test_the_example_dataset() -> None:
         "year": "number",
     }
     assert max(map(len, text.splitlines())) < 140
+
+
+def test_no_value_of_the_data_ends_a_comment() -> None:
+    """It went on as a line of the config."""
+    assert "\n" not in _feature_line(Guess("when", "date", why="dates, such as 1\n  - {name: x2}"))
+    assert "\u2028" not in _feature_line(Guess("when", None, why="it holds struct<a\u2028b: int>"))
+
+
+def test_two_columns_of_one_name_are_an_error() -> None:
+    table = pa.table([[1.0, 2.0], [1.0, 3.0]], names=["x", "x"])
+    with pytest.raises(DataError, match=r"two columns 'x'\. Rename one"):
+        _plain(table)

@@ -18,7 +18,7 @@ from distcore.config.yaml_nodes import VARIABLE
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import DataError
 from distcore_data.arrow import null
-from distcore_data.printable import listed
+from distcore_data.printable import listed, printable
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 Model = Literal["network", "trees"]
@@ -283,7 +283,7 @@ def _epochs(rows: int) -> int:
 def _feature_line(guess: Guess, role: Role = "input") -> str:
     """`- {name: age, type: number}  # why`, or a comment if the column is left out."""
     if guess.type is None:
-        return f"  # {_quoted(guess.name)} is left out: {guess.why}"
+        return f"  # {_quoted(guess.name)} is left out: {printable(guess.why)}"
     named = f"name: {_quoted(guess.name)}"
     if role == "output" and guess.name == COMBINED:
         named = f"name: {COMBINED}_output, column: {COMBINED}"
@@ -293,7 +293,7 @@ def _feature_line(guess: Guess, role: Role = "input") -> str:
         parts.append(f"preprocessing: {{{inside}}}")
     if guess.type == "text":
         parts.append("encoder: {type: embed}")
-    return f"  - {{{', '.join(parts)}}}" + (f"  # {guess.why}" if guess.why else "")
+    return f"  - {{{', '.join(parts)}}}" + (f"  # {printable(guess.why)}" if guess.why else "")
 
 
 def _quoted(text: str) -> str:
@@ -335,7 +335,12 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Its texts without views, and null for NaN, which is a missing value to every feature."""
+    """Its texts without views, and null for NaN, which is a missing value to every feature. Raises
+    DataError if two columns have one name."""
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"The dataset has two columns {printable(twice)!r}. Rename one.")
     plain = [
         field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
         for field in table.schema
