@@ -14,6 +14,7 @@ from distcore.workflow import results
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
+from distcore_data.blame import one_line
 from distcore_data.figures import number, parameter
 from distcore_search.records import TRIALS, read_record, recount, statistics_of
 
@@ -93,8 +94,8 @@ def conclude(
     if trouble is not None:
         raise TrainingError(
             f"{trouble} The search is over, and its results are in {work.directory}, but no model "
-            "was delivered. To have the best trial run again, remove its folder and go on with "
-            f"--model_resume_path {work.directory}."
+            f"was delivered. Go on with --model_resume_path {work.directory}; to have the best "
+            "trial run again, remove its folder first."
         ) from trouble
     return SearchOutcome(work.directory, records, model, work.objective.metric)
 
@@ -143,8 +144,9 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
         if record["state"] == "stopped" and "model" not in record:
             try:
                 finish_stopped(work, record)
-            except DistcoreError as error:
-                log.warning("The model of trial %s cannot be written: %s", record["name"], error)
+            except Exception as error:  # noqa: BLE001 - as where trials run: it is this trial's
+                words = str(error) if isinstance(error, DistcoreError) else one_line(error)
+                log.warning("The model of trial %s cannot be written: %s", record["name"], words)
         if "model" in record:
             return _delivered(source, work.directory / MODEL, record)
         log.warning("Trial %s has the best score, but its model was not saved.", record["name"])
@@ -160,6 +162,11 @@ def _delivered(source: Path, target: Path, record: JSON) -> Path:
             check_model(made, record)
         except FileNotFoundError:
             raise ArtifactError(f"{source}, the model of the best trial, is missing.") from None
+        except shutil.Error as error:
+            (_, _, why), *_ = error.args[0]
+            raise ArtifactError(
+                f"{source}, the model of the best trial, cannot be copied to {target}: {why}."
+            ) from error
         except ArtifactError as error:
             raise ArtifactError(str(error).replace(str(made), str(source))) from error
     return target
