@@ -4,6 +4,7 @@ its end."""
 import errno
 import os
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path, name):
 
 
 def session_in(folder):
-    return SimpleNamespace(directory=folder, mirror=None, home=folder)
+    return SimpleNamespace(directory=folder, mirror=None, home=folder, whole=False)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,33 @@ def test_the_last_checkpoint_is_the_one_of_the_most_steps(tmp_path):
         folders.saying_how_to_go_on(session_in(tmp_path)),
     ):
         raise KeyboardInterrupt
+
+
+def test_results_that_are_whole_stay_though_no_model_was_to_be_kept(tmp_path):
+    """A full disk while the receipt was written took the scores away."""
+    session = session_in(tmp_path / "run")
+    session.directory.mkdir()
+    session.whole = True
+    with pytest.raises(TrainingError), folders.gone_if_refused(session):
+        raise TrainingError("no room")
+    assert session.directory.exists()
+
+
+def test_a_stopped_run_that_had_a_model_of_before_names_its_checkpoint(tmp_path):
+    """It said to evaluate the model, which was the former one."""
+    for name in ("model/model.json", "checkpoints/step-00000007/state.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
+    going_on = partial(folders.saying_how_to_go_on, session_in(tmp_path), resuming=True)
+    with pytest.raises(KeyboardInterrupt, match="step-00000007; go on from it"), going_on():
+        raise KeyboardInterrupt
+
+    def replaced():
+        (tmp_path / "model" / "model.json").write_text('{"another": 1}')
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="model is trained"), going_on():
+        replaced()
 
 
 @pytest.mark.parametrize(

@@ -571,7 +571,7 @@ def test_a_stopped_run_keeps_checkpoints_that_a_trainer_names_in_its_own_way(
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / name).write_text("{}")
-    session: Any = SimpleNamespace(directory=run, mirror=None)
+    session: Any = SimpleNamespace(directory=run, mirror=None, whole=False)
     with pytest.raises(KeyboardInterrupt), gone_if_refused(session):
         raise KeyboardInterrupt
     assert run.exists() == stays

@@ -139,7 +139,7 @@ def run_folder(
             )
         if not going_on:
             stack.enter_context(gone_if_refused(session))
-        stack.enter_context(saying_how_to_go_on(session))
+        stack.enter_context(saying_how_to_go_on(session, resuming=bool(going_on)))
         stack.enter_context(noting_the_end(session, resuming=bool(going_on)))
         yield
 
@@ -255,13 +255,14 @@ def answer_folder(
 
 @contextmanager
 def gone_if_refused(session: Session) -> Iterator[None]:
-    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model
-    lies in it."""
+    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint, a model or
+    whole results lie in it."""
     try:
         yield
     except (DistcoreError, KeyboardInterrupt, SystemExit):
         with suppress(StoreError):  # nothing is removed that was not seen to be useless
-            if not any(_left_behind(session)) and not _has_checkpoints_of_others(session):
+            left = session.whole or any(_left_behind(session))
+            if not left and not _has_checkpoints_of_others(session):
                 if session.directory is not None:
                     remove_directory(session.directory)
                 if session.mirror is not None:
@@ -292,15 +293,21 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
 
 
 @contextmanager
-def saying_how_to_go_on(session: Session) -> Iterator[None]:
+def saying_how_to_go_on(session: Session, resuming: bool = False) -> Iterator[None]:
     """A signal that stops the run says what it leaves: the model that was being evaluated, or
     the last checkpoint. So does an error that a disk or a limit is to blame for."""
+    former = results.model_told(session) if resuming else None
+
+    def left_behind() -> tuple[bool, str]:
+        model, checkpoint = _left_behind(session)
+        return model and (former is None or results.model_told(session) != former), checkpoint
+
     try:
         yield
     except DistcoreError as error:
         if is_of_the_system(error) and RESUME not in str(error):
             with suppress(StoreError):
-                model, checkpoint = _left_behind(session)
+                model, checkpoint = left_behind()
                 if model:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
                 elif checkpoint:
@@ -309,7 +316,7 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
     except KeyboardInterrupt as error:
         words = str(error)
         with suppress(StoreError):
-            model, checkpoint = _left_behind(session)
+            model, checkpoint = left_behind()
             if model:
                 words = _finished(session, "")
             elif checkpoint and not words:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore_core.contracts import JSON, ResultsStore
-from distcore_core.errors import ArtifactError, TrainingError, UserError
+from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
@@ -246,8 +246,11 @@ def remove_cache(cache: Cache) -> None:
     else lies in it. What other processes use stays; this one uses it no more."""
     from distcore_data.cache.prune import remove_unused
 
-    if why := remove_unused(cache):
-        log.info("The cache %s stays: %s.", cache.where, why)
+    try:
+        if why := remove_unused(cache):
+            log.info("The cache %s stays: %s.", cache.where, why)
+    except DistcoreError as error:  # what the run was begun for is there
+        log.warning("The cache %s cannot be removed: %s", cache.where, error)
     if not cache.in_bucket:
         with suppress(OSError):  # another cache lies there
             Path(cache.directory).rmdir()

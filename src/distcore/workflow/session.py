@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,7 @@ class Session:
     directory: Path | None = None
     mirror: Mirror | None = None
     built_cache: bool = False
+    whole: bool = False
     closing: ExitStack = field(default_factory=ExitStack)
     """Closes what this command uses of a cache."""
 
@@ -86,6 +88,7 @@ class Session:
     def results_written(self) -> None:
         """Tell who listens that the folder of results is whole."""
         assert self.directory is not None
+        self.whole = True
         self.plugins.manager.hook.results_written(command=self.command, directory=self.directory)
 
     def check(self) -> None:
@@ -286,7 +289,7 @@ def limited_gpus(gpus: Any) -> Iterator[None]:
 
 def _named_gpus(gpus: Any) -> str:
     text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
-    if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
+    if not all(re.fullmatch(r"\s*-?[0-9]+\s*", part) for part in text.split(",")):
         raise UserError(
             f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 "
             "for none."
