@@ -87,7 +87,7 @@ def _key(around: Any, step: str, document: Document, shown: str) -> str | int:
     if not isinstance(around, list):
         return name
     names = [str(each.get("name", "")) if isinstance(each, dict) else "" for each in around]
-    if name.isdigit() and (step.startswith("[") or name not in names):
+    if name.isascii() and name.isdigit() and (step.startswith("[") or name not in names):
         if int(name) < len(around):
             return int(name)
         raise _wrong(
