@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -28,6 +30,7 @@ from distcore.workflow.answer_place import STATISTICS
 from distcore.workflow.kept import Kept
 from distcore_core.errors import DataError, TrainingError, UserError
 from distcore_core.io.atomic import new_file_beside
+from distcore_data.sources import registry
 from distcore_testing import data
 from distcore_torch import decoding, prediction
 
@@ -105,6 +108,24 @@ def test_passes_that_are_decoded_together_are_those_decoded_alone(
                 passes += [outputs for _, outputs in batches]
     alone = [decoding.decoded(model.features, each) for each in passes]
     assert list(decoding.decoded_passes(model.features, iter(passes))) == alone
+
+
+def test_the_block_of_wide_outputs_is_no_larger_than_that_of_narrow_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two rows of half a million classes asked for 122 GiB."""
+    made = []
+
+    def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+        made.append(shape)
+        return np.zeros(shape, dtype)
+
+    monkeypatch.setattr(decoding, "np", SimpleNamespace(empty=empty))
+    monkeypatch.setattr(decoding, "_slices", lambda features, block, sizes: [sizes])
+    outputs = {"y": np.zeros((2, 400_000), np.float32)}
+    features: Any = None
+    assert list(decoding.decoded_passes(features, iter([outputs] * 30))) == [[2] * 20, [2] * 10]
+    assert made == [(41, 400_000)] * 2
 
 
 def test_many_rows_take_little_more_memory_than_few(tmp_path: Path) -> None:
@@ -315,6 +336,32 @@ def test_kept_columns_of_unlike_files_are_texts_or_whole_numbers(
     kept = pq.read_table(found)
     assert kept["id"].to_pylist() == [1, 2, 3, 4, 1, 2, 3, 4 + 2**40]
     assert set(kept["day"].to_pylist()) == {"2022-01-08"}
+
+
+def test_a_dataset_that_is_fetched_twice_and_is_another_one_then_gives_no_predictions(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each key stood beside another row's prediction."""
+    head, *rows = (trained / "penguins.csv").read_text().splitlines(keepends=True)
+    files, real = fsspec.filesystem("memory"), registry.download
+
+    def turning(*arguments: Any, **named: Any) -> Any:
+        found = real(*arguments, **named)
+        rows.reverse()
+        files.pipe("/kept/data.csv", "".join([head, *rows]).encode())
+        return found
+
+    files.pipe("/kept/data.csv", "".join([head, *rows]).encode())
+    monkeypatch.setattr(registry, "download", turning)
+    target = tmp_path / "x.parquet"
+    with pytest.raises(DataError, match="another one when its columns to keep were fetched"):
+        distcore.predict(
+            trained / "experiment_run",
+            "memory://kept/data.csv",
+            output_file=target,
+            keep=["island"],
+        )
+    assert not target.exists()
 
 
 def test_a_csv_has_the_texts(trained: Path, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ DECODED_ROWS = 65_536
 LARGE_BYTES = 4 << 20
 """Outputs of a forward pass that are decoded by themselves."""
 
+BLOCK_BYTES = 16 * LARGE_BYTES
+"""Of outputs that are decoded together, whatever a row has."""
+
 ROW = "row"
 """The column of an evaluation's predictions that says of which row of the dataset each is, from 0;
 the names of the others begin with their feature's."""
@@ -126,7 +129,8 @@ def decoded_passes(features: Features, passes: Iterator[Outputs]) -> Iterator[pa
             yield decoded(features, outputs)
             continue
         if not sizes:
-            room = max(DECODED_ROWS, count)
+            wide = max(1, sum(each[:1].nbytes for each in outputs.values()))
+            room = max(min(DECODED_ROWS, BLOCK_BYTES // wide), count)
             block = {
                 name: np.empty((room, *each.shape[1:]), each.dtype)
                 for name, each in outputs.items()
