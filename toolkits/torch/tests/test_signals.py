@@ -9,10 +9,12 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from distcore_core.errors import OtherRank, Stopped
+from distcore_torch import signals
 from distcore_torch.signals import ENDING, Stoppable, how_it_ended, named
 from distcore_torch.training.interrupt import Interrupt
 
@@ -338,6 +340,30 @@ def test_when_the_work_is_over_a_signal_changes_nothing(number):
 )
 def test_how_a_process_ended_is_told_of_every_signal(code, words):
     assert how_it_ended(code) == words
+
+
+@pytest.mark.parametrize("words", ["The last is 7.", None])
+def test_a_forced_end_comes_though_nobody_reads_and_no_word_is_to_be_had(monkeypatch, words):
+    """stderr closed with the terminal, or with `| tee`; a disk that does not answer."""
+
+    def last_words():
+        if words is None:
+            raise OSError("Stale file handle")
+        return words
+
+    def broken(number, data):
+        raise BrokenPipeError
+
+    ended = []
+    monkeypatch.setattr(signals, "os", SimpleNamespace(write=broken, _exit=ended.append))
+    monkeypatch.setattr(signals.select, "select", lambda *_: ([], [2], []))
+    stoppable = Stoppable(owns_process=True)
+    stoppable._first, stoppable._why = signal.SIGTERM, "at the second signal"
+    stoppable._last_words = last_words
+    with pytest.raises(BrokenPipeError):
+        stoppable._end()
+    assert ended == [143]
+    assert stoppable._words() == (words or "")
 
 
 def settings():

@@ -21,8 +21,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from distcore_core.errors import Stopped
 from distcore_data.stacks import Call, calls_of, stack_of
@@ -193,7 +194,7 @@ class Stoppable:
             self._begin_grace(number, now)
             self.asked[-1].ask(number)
         else:
-            error = Stopped(self._last_words(), self.received)
+            error = Stopped(self._words(), self.received)
             self._raised = weakref.ref(error)
             try:
                 raise error
@@ -224,7 +225,8 @@ class Stoppable:
                     os.close(reading)
                     return
                 if self._pipe_before is not None and self._pipe_before >= 0:
-                    os.write(self._pipe_before, numbers)
+                    with suppress(OSError):  # who read it is gone
+                        os.write(self._pipe_before, numbers)
                 for number in numbers:
                     if number in self._before:
                         self._notice(number)
@@ -275,9 +277,27 @@ class Stoppable:
         """End this process as it is."""
         if self._first == signal.SIGINT and not self.owns_process:
             return
-        told = f"distcore: ended by {named(self._first)}, {self._why}. {self._last_words()}"
-        os.write(2, f"{told.rstrip()}\n".encode())
-        os._exit(128 + self._first)
+        code = 128 + self._first
+        # The disk that the words are of may be what does not answer.
+        late = threading.Timer(HURRY_SECONDS, os._exit, [code])
+        late.daemon = True
+        late.start()
+        _leave(f"ended by {named(self._first)}, {self._why}. {self._words()}", code)
+
+    def _words(self) -> str:
+        """The last ones; "" if they cannot be had."""
+        with suppress(Exception):
+            return self._last_words()
+        return ""
+
+
+def _leave(words: str, code: int) -> NoReturn:
+    """End this process as it is, with a last line if anybody reads it."""
+    try:
+        if select.select([], [2], [], 0)[1]:  # a pipe that is full is not waited for
+            os.write(2, f"distcore: {words.rstrip()}\n".encode())
+    finally:
+        os._exit(code)
 
 
 def _busy(calls: Iterable[Call]) -> int:
@@ -350,8 +370,7 @@ def end_process(words: str) -> bool:
     """
     if not is_own_process():
         return False
-    os.write(2, f"distcore: {words}\n".encode())
-    os._exit(1)
+    _leave(words, 1)
 
 
 def signal_of(error: BaseException) -> int:
