@@ -39,6 +39,12 @@ class One(nn.Module):
             "other": {"x": value}, "int": value.int(), "long": torch.cat([value, value]),
         }[self.what]
 
+class Taking(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.options = {"sizes": list(sizes)}
+        self.layer = nn.Linear(sizes.pop(0), 1)
+
 class Broken(nn.Module):
     def __init__(self):
         raise RuntimeError("no such luck")
@@ -172,7 +178,7 @@ def test_checking_shapes_draws_no_random_number(nets):
         (
             "{}:Wyde",
             {},
-            "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Plain, Wide",
+            "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Plain, Taking, Wide",
         ),
         ("{}:function", {}, "model.class: .* is no subclass of torch.nn.Module"),
         ("{}.Wide", {}, "model.class: must be package.module:Class"),
@@ -303,3 +309,16 @@ def test_an_untrusted_model_is_refused_before_its_code_runs(nets):
     assert nets not in sys.modules
     model.check_trust(True)
     model_of("distcore_tabular.network:TabularNetwork").check_trust(False)
+
+
+def test_a_class_that_takes_its_options_apart_is_made_of_the_same_ones_again(nets):
+    """The saved model named what was left of them."""
+    path = f"{nets}:Taking"
+    options = ModuleOptions.model_validate({"class": path, "options": {"sizes": [4, 2]}})
+    model = ModuleModel(options)
+    for _ in range(2):
+        kind, arguments = model._call(None)
+        assert kind(**arguments).layer.in_features == 4
+    assert options.options == {"sizes": [4, 2]}
+    told, _ = describe(resolve(path)([4, 2]))
+    assert told["options"] == {"sizes": [4, 2]}

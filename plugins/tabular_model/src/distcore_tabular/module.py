@@ -14,6 +14,7 @@ class's own names.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -76,7 +77,7 @@ class ModuleModel(ModelBase):
         """The class, and the arguments that it takes."""
         kind = resolve(self.options.class_)
         signature = inspect.signature(kind)
-        arguments = dict(self.options.options)
+        arguments = copy.deepcopy(self.options.options)  # an __init__ may take them apart
         if "features" in signature.parameters:
             arguments.setdefault("features", features)
         try:
@@ -248,7 +249,7 @@ def describe(
         )
     if "features" in options or "features" not in inspect.signature(kind).parameters:
         with torch.random.fork_rng(devices=[]):
-            _check_same(path, model, _made(path, kind, options))
+            _check_same(path, model, _made(path, kind, copy.deepcopy(options)))
     return {"type": "module", "class": path, "options": options}, model.state_dict()
 
 
