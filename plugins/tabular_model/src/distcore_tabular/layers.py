@@ -73,7 +73,7 @@ def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> No
     name = arguments.pop("type")
     try:
         INITIALIZERS[name](tensor, **arguments)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"Initializer {initializer!r} cannot fill a tensor of shape {tuple(tensor.shape)}: "
             f"{error}. Give its arguments as {{type: …, argument: value}}, or choose another."

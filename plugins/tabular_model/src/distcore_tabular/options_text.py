@@ -235,7 +235,7 @@ class ParallelCNN(EmbeddingOptions):
         only("dense", "one-hot vectors of a whole vocabulary do not go into convolutions here"),
     ] = Field("dense", description="Learned vectors, or one-hot.")
     conv_layers: list[ConvLayer] | None = Field(
-        None, description="The convolutions one by one; default: widths 2 to 5."
+        None, min_length=1, description="The convolutions one by one; default: widths 2 to 5."
     )
     num_conv_layers: int | None = Field(
         None, ge=1, description="How many convolutions of filter_size, instead."
