@@ -884,3 +884,24 @@ def test_a_pattern_that_is_no_possible_name_is_told_as_one():
     assert not would_be_read(Path("b.parquet"), Path("x" * 5000))
     with pytest.raises(DataError, match="no file fits this pattern"):
         open_source("x" * 5000 + "*.parquet", {"a": "number"})
+
+
+@pytest.mark.parametrize("raw", ["category", "string"])
+def test_dictionaries_that_do_not_fit_into_one_are_read_each_by_itself(tmp_path, raw):
+    """pandas' categories have codes of 8 bits: a folder of such files, with other values in each,
+    ended in Arrow's words. So did a dictionary that holds a null."""
+    for name, first in (("a", 0), ("b", 100)):
+        codes = pa.array([*range(100), None], pa.int8())
+        texts = pa.array([f"city {first + at}" for at in range(100)])
+        column = pa.DictionaryArray.from_arrays(codes, texts)
+        pq.write_table(pa.table({"c": column}), tmp_path / f"{name}.parquet")
+    with closing(open_source(tmp_path, {"c": raw})) as source:
+        parts = [each.read()["c"] for each in source.partitions(1 << 20)]
+    assert len({value for part in parts for value in part.to_pylist()} - {None}) == 200
+    assert sum(part.null_count for part in parts) == 2
+    with_null = pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None]))
+    for column in (pa.chunked_array([with_null] * 2), pa.chunked_array([[None], [None]])):
+        table = pa.table({"c": column.dictionary_encode() if column.type == pa.null() else column})
+        with closing(open_source(table, {"c": raw})) as source:
+            (part,) = [each.read()["c"] for each in source.partitions(1 << 20)]
+        assert set(part.to_pylist()) <= {"a", None}

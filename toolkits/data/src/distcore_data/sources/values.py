@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +75,16 @@ def typed(
     see `times.timestamp_text`. Raises DataError naming place and column for the first value that is
     not a number or is infinite, if a number is asked for.
     """
+    if pt.is_dictionary(values.type) and getattr(values, "num_chunks", 1) > 1:
+        # By itself each has room in its codes, and no null among its values, which Arrow asks for
+        # where it joins them.
+        ends = [0, *accumulate(map(len, values.chunks))]
+        return one_array(
+            pa.chunked_array(
+                typed(part, raw, column, options, partial(_behind, place, start), unit)
+                for part, start in zip(values.chunks, ends, strict=False)
+            )
+        )
     values = one_array(values)
     if raw == FLOATS:
         return values
@@ -83,6 +95,10 @@ def typed(
     if raw == "category":
         return _categories(values, options.null_values, unit)
     return _strings(values, options.null_values, unit)
+
+
+def _behind(place: Place, start: int, row: int) -> str:
+    return place(start + row)
 
 
 def finite(values: pa.Array | pa.ChunkedArray) -> bool:
