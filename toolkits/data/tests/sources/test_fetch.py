@@ -73,6 +73,23 @@ def test_a_file_that_changed_is_named(tmp_path, monkeypatch):
         fetched(store, tmp_path)
 
 
+@pytest.mark.parametrize("unasked", [0, 1])
+def test_a_remote_that_is_busy_for_a_moment_has_changed_no_file(tmp_path, monkeypatch, unasked):
+    """The whole copy was thrown away, and the file said to have changed."""
+    store, looks = Store({"a.parquet": b"abc"}), []
+
+    def info(path, **_options):
+        looks.append(path)
+        if len(looks) == unasked + 1:
+            raise OSError("503")
+        return {"size": 3, "ETag": "1"}
+
+    monkeypatch.setattr(store, "info", info)
+    fetch._fetch(store, "a.parquet", tmp_path / "a", "s3://box/a.parquet")
+    assert (tmp_path / "a").read_bytes() == b"abc"
+    assert len(looks) == 2
+
+
 @pytest.mark.parametrize("there", [2, 4])
 def test_a_copy_of_another_length_than_the_file_is_not_taken_for_it(tmp_path, monkeypatch, there):
     """Its version is the same before and after."""

@@ -273,13 +273,19 @@ def _fetch(
     except (DataError, _Stopped):
         raise
     except Exception as error:  # also what a filesystem raises that noticed by itself
-        if _version(filesystem, file) != before:
+        if _differ(before, _version(filesystem, file)):
             raise _changed(shown, file) from error
         raise
     after = _version(filesystem, file)
     there = after.get("size")
-    if after != before or (isinstance(there, int) and there != target.stat().st_size):
+    if _differ(before, after) or (isinstance(there, int) and there != target.stat().st_size):
         raise _changed(shown, file)
+
+
+def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether two answers are of two versions: none is no version, but that of a remote that was
+    busy for a moment."""
+    return bool(before and after and before != after)
 
 
 @contextmanager
@@ -331,6 +337,8 @@ def _version(filesystem: Any, file: str) -> dict[str, Any]:
     try:
         filesystem.invalidate_cache()
         found = filesystem.info(file)
+    except FileNotFoundError:
+        return {"gone": True}
     except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the copy will show what is wrong
         return {}
     return _version_in(found)
@@ -355,7 +363,7 @@ def _remote_files(
     to (None: it names one file)."""
     if shown.startswith(("http://", "https://")):
         return {}, None
-    if has_marks(path):
+    if has_marks(path) and not filesystem.isfile(path):
         root = os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
     elif filesystem.isdir(path):
         root = path
