@@ -282,6 +282,12 @@ def test_rows_that_miss_a_target_are_dropped_but_count_in_other_columns(tmp_path
     assert sum(fitted.rows.values()) == 1200
     assert "300 of 1500 rows were dropped" in caplog.text
     assert caplog.text.rstrip().endswith("drop_row: 't'.")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        part, _ = build(tmp_path / "sample", rows, spec, sampling=Sampling(42, ratio=0.5))
+    sample = Sampling(42, ratio=0.5).of(1500)
+    picked = sum(sample.picked(1500)) if sample is not None else 1500
+    assert f"{picked - sum(part.rows.values())} of {picked} rows were dropped" in caplog.text
     assert fitted.metadata["x"]["mean"] == 26.5
     numbers = np.concatenate([reader.row_numbers(split) for split in SPLITS])
     assert not (numbers % 5 == 3).any()

@@ -116,7 +116,8 @@ def fit_and_encode(
             rows = _write(processor, plans, writer)
     finally:
         processor.close()
-    _check_rows(rows, total, sample is not None, dataset, hint, bound)
+    wanted = total if sample is None else sum(sample.picked(total))
+    _check_rows(rows, wanted, dataset, hint, bound)
     columns = {
         each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound
     }
@@ -231,13 +232,12 @@ def _finish(bound: Bound, state: Any, dataset: str, hint: Callable[[], str]) -> 
 def _check_rows(
     rows: Mapping[Split, int],
     total: int,
-    sampled: bool,
     dataset: str,
     hint: Callable[[], str],
     bound: Sequence[Bound],
 ) -> None:
     kept = sum(rows.values())
-    if kept < total and not sampled:
+    if kept < total:
         log.warning(
             "%d of %d rows were dropped, because a value is missing in a column whose "
             "missing_value_strategy is drop_row: %s.",
