@@ -26,7 +26,7 @@ import pyarrow as pa
 from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.os_errors import readable
-from distcore_data.sources.digests import file_digest
+from distcore_data.sources.digests import file_digest, file_digests
 from distcore_data.sources.fetch import Workplace, removed
 
 TICK = 0.02
@@ -155,6 +155,13 @@ class FileSource(SourceBase):
     def _content(self) -> str:
         """The digest of the one file."""
         return file_digest(self.files[0].path)
+
+
+def contents(source: object) -> list[str]:
+    """Digests of the bytes of a source's files, however they are read; none of a source that has no
+    files."""
+    files = source.files if isinstance(source, FileSource) else ()
+    return file_digests([each.path for each in files])
 
 
 @contextmanager
