@@ -73,15 +73,18 @@ def test_a_file_that_changed_is_named(tmp_path, monkeypatch):
         fetched(store, tmp_path)
 
 
+@pytest.mark.parametrize("kind", [OSError, FileNotFoundError])  # the latter over HTTP
 @pytest.mark.parametrize("unasked", [0, 1])
-def test_a_remote_that_is_busy_for_a_moment_has_changed_no_file(tmp_path, monkeypatch, unasked):
+def test_a_remote_that_is_busy_for_a_moment_has_changed_no_file(
+    tmp_path, monkeypatch, unasked, kind
+):
     """The whole copy was thrown away, and the file said to have changed."""
     store, looks = Store({"a.parquet": b"abc"}), []
 
     def info(path, **_options):
         looks.append(path)
         if len(looks) == unasked + 1:
-            raise OSError("503")
+            raise kind("503") from RuntimeError("busy")
         return {"size": 3, "ETag": "1"}
 
     monkeypatch.setattr(store, "info", info)

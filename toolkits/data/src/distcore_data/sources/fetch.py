@@ -208,11 +208,8 @@ def download(
     except DataError:
         raise
     except FileNotFoundError as error:
-        # fsspec says this of whatever goes wrong over HTTP: a refusal, a server's fault, nobody
-        # there.
-        cause = error.__cause__
-        if cause is not None and getattr(cause, "status", None) not in (404, 410):
-            raise _not_fetched(shown, url, cause) from told(error)
+        if not _is_gone(error):
+            raise _not_fetched(shown, url, error.__cause__ or error) from told(error)
         raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from told(error)
     except ImportError as error:
         raise DataError(
@@ -337,11 +334,18 @@ def _version(filesystem: Any, file: str) -> dict[str, Any]:
     try:
         filesystem.invalidate_cache()
         found = filesystem.info(file)
-    except FileNotFoundError:
-        return {"gone": True}
+    except FileNotFoundError as error:
+        return {"gone": True} if _is_gone(error) else {}
     except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the copy will show what is wrong
         return {}
     return _version_in(found)
+
+
+def _is_gone(error: FileNotFoundError) -> bool:
+    """Whether the remote says so. fsspec says it of whatever goes wrong over HTTP: a refusal, a
+    server's fault, nobody there."""
+    cause = error.__cause__
+    return cause is None or getattr(cause, "status", None) in (404, 410)
 
 
 def _version_in(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,7 +367,7 @@ def _remote_files(
     to (None: it names one file)."""
     if shown.startswith(("http://", "https://")):
         return {}, None
-    if has_marks(path) and not filesystem.isfile(path):
+    if has_marks(path) and not filesystem.exists(path):
         root = os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
     elif filesystem.isdir(path):
         root = path
@@ -383,7 +387,7 @@ def _remote_files(
 def _listed(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
     """The Parquet files that a folder or a pattern names now, in order, with the version of
     each."""
-    look = filesystem.glob if has_marks(path) else filesystem.find
+    look = filesystem.glob if has_marks(path) and not filesystem.isdir(path) else filesystem.find
     found = look(path, detail=True)
     return {file: _version_in(found[file]) for file in sorted(found) if is_parquet(file)}
 
