@@ -899,6 +899,10 @@ def test_dictionaries_that_do_not_fit_into_one_are_read_each_by_itself(tmp_path,
         parts = [each.read()["c"] for each in source.partitions(1 << 20)]
     assert len({value for part in parts for value in part.to_pylist()} - {None}) == 200
     assert sum(part.null_count for part in parts) == 2
+    numbers = pa.DictionaryArray.from_arrays([0, 1], pa.array([0.5, None]))
+    table = pa.table({"c": pa.chunked_array([numbers] * 2)})
+    with closing(open_source(table, {"c": "number"})) as source:
+        assert source.partitions(1 << 20)[0].read()["c"].to_pylist() == [0.5, None] * 2
     with_null = pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None]))
     for column in (pa.chunked_array([with_null] * 2), pa.chunked_array([[None], [None]])):
         table = pa.table({"c": column.dictionary_encode() if column.type == pa.null() else column})

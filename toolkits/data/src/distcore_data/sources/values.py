@@ -78,6 +78,8 @@ def typed(
     if pt.is_dictionary(values.type) and getattr(values, "num_chunks", 1) > 1:
         # By itself each has room in its codes, and no null among its values, which Arrow asks for
         # where it joins them.
+        if raw == FLOATS:
+            return one_array(pa.chunked_array([each.dictionary_decode() for each in values.chunks]))
         ends = [0, *accumulate(map(len, values.chunks))]
         return one_array(
             pa.chunked_array(
