@@ -3,6 +3,7 @@ its end."""
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -204,6 +205,9 @@ def test_a_stopped_run_that_had_a_model_of_before_names_its_checkpoint(tmp_path)
 
     with pytest.raises(KeyboardInterrupt, match="model is trained"), going_on():
         replaced()
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(KeyboardInterrupt, match="model is trained"), going_on():
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

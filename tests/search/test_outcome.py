@@ -17,7 +17,7 @@ def test_a_best_model_that_cannot_be_copied_says_why(tmp_path, monkeypatch):
     """A full disk ended a search whose trials were done with an error that nobody expected, and
     without its statistics."""
 
-    def full(source, target, **_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "trial").mkdir()
@@ -26,3 +26,8 @@ def test_a_best_model_that_cannot_be_copied_says_why(tmp_path, monkeypatch):
     with pytest.raises(ArtifactError, match=r"cannot be copied to .*: .*No space left on device"):
         _delivered(tmp_path / "trial", tmp_path / "model", {})
     assert not (tmp_path / "model").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr("distcore.search.outcome.check_model", lambda made, record: None)
+    monkeypatch.setattr("distcore_core.io.atomic.commit_directory", full)
+    with pytest.raises(ArtifactError, match=r"cannot be copied to .*: No space left on device"):
+        _delivered(tmp_path / "trial", tmp_path / "model", {})

@@ -156,19 +156,21 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
 def _delivered(source: Path, target: Path, record: JSON) -> Path:
     """Copy a trial's model. Raises ArtifactError if the copy is not whole, or not of the
     record's score."""
-    with DirectoryBuilder(target) as made:
-        try:
-            shutil.copytree(source, made, dirs_exist_ok=True)
-            check_model(made, record)
-        except FileNotFoundError:
-            raise ArtifactError(f"{source}, the model of the best trial, is missing.") from None
-        except shutil.Error as error:
-            (_, _, why), *_ = error.args[0]
-            raise ArtifactError(
-                f"{source}, the model of the best trial, cannot be copied to {target}: {why}."
-            ) from error
-        except ArtifactError as error:
-            raise ArtifactError(str(error).replace(str(made), str(source))) from error
+    try:
+        with DirectoryBuilder(target) as made:
+            try:
+                shutil.copytree(source, made, dirs_exist_ok=True)
+                check_model(made, record)
+            except ArtifactError as error:
+                raise ArtifactError(str(error).replace(str(made), str(source))) from error
+    except FileNotFoundError:
+        raise ArtifactError(f"{source}, the model of the best trial, is missing.") from None
+    except OSError as error:  # of several files copytree gives (from, to, why)
+        inner = error.args[0] if isinstance(error, shutil.Error) else []
+        why = error.strerror or "; ".join(str(each[-1]) for each in inner) or str(error)
+        raise ArtifactError(
+            f"{source}, the model of the best trial, cannot be copied to {target}: {why}."
+        ) from error
     return target
 
 

@@ -300,13 +300,15 @@ def saying_how_to_go_on(session: Session, resuming: bool = False) -> Iterator[No
 
     def left_behind() -> tuple[bool, str]:
         model, checkpoint = _left_behind(session)
-        return model and (former is None or results.model_told(session) != former), checkpoint
+        if model and checkpoint and former is not None:
+            model = results.model_told(session) != former
+        return model, checkpoint
 
     try:
         yield
     except DistcoreError as error:
         if is_of_the_system(error) and RESUME not in str(error):
-            with suppress(StoreError):
+            with suppress(StoreError, OSError, ValueError):  # the disk may be what failed
                 model, checkpoint = left_behind()
                 if model:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
@@ -315,7 +317,7 @@ def saying_how_to_go_on(session: Session, resuming: bool = False) -> Iterator[No
         raise
     except KeyboardInterrupt as error:
         words = str(error)
-        with suppress(StoreError):
+        with suppress(StoreError, OSError, ValueError):  # the disk may be what failed
             model, checkpoint = left_behind()
             if model:
                 words = _finished(session, "")

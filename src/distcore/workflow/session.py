@@ -53,7 +53,8 @@ class Session:
 
     reason: why this backend. directory: the experiment's folder, if there is one. mirror: the
     bucket that it is copied to, if results go to one. built_cache: no cache was there.
-    closing: what ends with the command, such as the use of its cache.
+    whole: the results are written. closing: what ends with the command, such as the use of its
+    cache.
     """
 
     command: str
