@@ -73,6 +73,8 @@ def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> No
     name = arguments.pop("type")
     try:
         INITIALIZERS[name](tensor, **arguments)
+    except torch.OutOfMemoryError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"Initializer {initializer!r} cannot fill a tensor of shape {tuple(tensor.shape)}: "

@@ -281,8 +281,11 @@ class Stoppable:
         # The disk that the words are of may be what does not answer.
         late = threading.Timer(HURRY_SECONDS, os._exit, [code])
         late.daemon = True
-        late.start()
-        _leave(f"ended by {named(self._first)}, {self._why}. {self._words()}", code)
+        words = f"ended by {named(self._first)}, {self._why}."
+        with suppress(RuntimeError):  # no thread is to be had
+            late.start()
+            words += f" {self._words()}"
+        _leave(words, code)
 
     def _words(self) -> str:
         """The last ones; "" if they cannot be had."""
