@@ -276,7 +276,7 @@ def test_plans_say_in_how_many_processes_exact_training_goes_on(
     folder, monkeypatch, given, processes
 ):
     monkeypatch.setattr(trainers, "is_own_process", lambda: True)
-    monkeypatch.setattr(trainers, "cpus", lambda: 2)
+    monkeypatch.setattr(trainers, "processors", lambda: 2)
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
     trainer = {"type": "local", "num_workers": given}
     found = distcore.plan(config(folder, trainer, exact=True), dataset=data.table())
@@ -289,7 +289,7 @@ def test_plans_say_in_how_many_processes_exact_training_goes_on(
 def test_a_machine_of_many_processors_is_not_refused_for_its_size(folder, monkeypatch, kind):
     """64 processors are more than exact training has parts, and than the loader has lanes. They
     stand for a machine that is not here: nothing is started."""
-    monkeypatch.setattr("distcore_local.backend.cpus", lambda: 64)
+    monkeypatch.setattr("distcore_local.backend.processors", lambda: 64)
     for exact in (True, False):
         planned = distcore.plan(config(folder, {"type": kind}, exact=exact), data.table())
         assert planned["training"]["workers"] == 8
