@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from distcore_core.errors import DistcoreError
-from distcore_data.travelling import portable
+from distcore_data.travelling import travelling
 from distcore_torch.training import parents
 
 T = TypeVar("T")
@@ -86,10 +86,5 @@ def _begin(function: Callable[[Any], Any], parent: int) -> None:
 
 
 def _call(item: Any) -> Any:
-    try:
+    with travelling():
         return _function[0](item)
-    except Exception as error:
-        sent = portable(error)  # the pool takes one that it cannot read for the process's death
-        if sent is error:
-            raise
-        raise sent from error

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from distcore_core.errors import DistcoreError
-from distcore_data.travelling import portable
+from distcore_data.travelling import travelling
 from distcore_data.waiting import until
 from distcore_ray.pulse import PULSE_SECONDS, is_lost
 from distcore_ray.shipping import Place, packed, packed_result, unpacked
@@ -69,13 +69,8 @@ def run(function: Callable[[Any], T], items: Sequence[Any], cpus: Callable[[], i
 def _call(shared: tuple[Place, bytes], item: bytes) -> Any:
     place, function = shared
     place.enter()
-    try:
+    with travelling(packed_result):
         return unpacked(function)(unpacked(item))
-    except Exception as error:
-        sent = portable(error, packed_result)  # Ray takes one that it cannot read for a lost task
-        if sent is error:
-            raise
-        raise sent from error
 
 
 def _result(reference: Any) -> Any:

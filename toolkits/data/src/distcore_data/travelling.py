@@ -4,8 +4,8 @@ its words."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from distcore_core import errors
@@ -30,6 +30,19 @@ def portable(error: BaseException, dumps: Callable[[Any], bytes] = pickle.dumps)
     from distcore_data.blame import one_line
 
     return RuntimeError(one_line(error))
+
+
+@contextmanager
+def travelling(dumps: Callable[[Any], bytes] = pickle.dumps) -> Iterator[None]:
+    """What the block raises is what `portable` makes of it: an engine that cannot read an error
+    there takes it for the process's death."""
+    try:
+        yield
+    except Exception as error:
+        sent = portable(error, dumps)
+        if sent is error:
+            raise
+        raise sent from error
 
 
 def plain_class(error: DistcoreError) -> type[DistcoreError]:
