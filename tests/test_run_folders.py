@@ -57,7 +57,7 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path, name):
 
 
 def session_in(folder):
-    return SimpleNamespace(directory=folder, mirror=None, home=folder, whole=False)
+    return SimpleNamespace(directory=folder, mirror=None, home=folder, former=None, whole=False)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,9 @@ def test_a_stopped_run_that_had_a_model_of_before_names_its_checkpoint(tmp_path)
     for name in ("model/model.json", "checkpoints/step-00000007/state.json"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
-    going_on = partial(folders.saying_how_to_go_on, session_in(tmp_path), resuming=True)
+    session = session_in(tmp_path)
+    session.former = results.model_told(session)
+    going_on = partial(folders.saying_how_to_go_on, session)
     with pytest.raises(KeyboardInterrupt, match="step-00000007; go on from it"), going_on():
         raise KeyboardInterrupt
 

@@ -137,9 +137,11 @@ def run_folder(
             session.directory = stack.enter_context(
                 fresh_folder(place, asked.experiment_name, asked.model_name)
             )
-        if not going_on:
+        if going_on:
+            session.former = results.model_told(session)
+        else:
             stack.enter_context(gone_if_refused(session))
-        stack.enter_context(saying_how_to_go_on(session, resuming=bool(going_on)))
+        stack.enter_context(saying_how_to_go_on(session))
         stack.enter_context(noting_the_end(session, resuming=bool(going_on)))
         yield
 
@@ -293,23 +295,15 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
 
 
 @contextmanager
-def saying_how_to_go_on(session: Session, resuming: bool = False) -> Iterator[None]:
+def saying_how_to_go_on(session: Session) -> Iterator[None]:
     """A signal that stops the run says what it leaves: the model that was being evaluated, or
     the last checkpoint. So does an error that a disk or a limit is to blame for."""
-    former = results.model_told(session) if resuming else None
-
-    def left_behind() -> tuple[bool, str]:
-        model, checkpoint = _left_behind(session)
-        if model and checkpoint and former is not None:
-            model = results.model_told(session) != former
-        return model, checkpoint
-
     try:
         yield
     except DistcoreError as error:
         if is_of_the_system(error) and RESUME not in str(error):
             with suppress(StoreError, OSError, ValueError):  # the disk may be what failed
-                model, checkpoint = left_behind()
+                model, checkpoint = _left_to_go_on(session)
                 if model:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
                 elif checkpoint:
@@ -318,7 +312,7 @@ def saying_how_to_go_on(session: Session, resuming: bool = False) -> Iterator[No
     except KeyboardInterrupt as error:
         words = str(error)
         with suppress(StoreError, OSError, ValueError):  # the disk may be what failed
-            model, checkpoint = left_behind()
+            model, checkpoint = _left_to_go_on(session)
             if model:
                 words = _finished(session, "")
             elif checkpoint and not words:
@@ -333,6 +327,14 @@ def _finished(session: Session, checkpoint: str) -> str:
         return f"The model is trained; have the rest made with {RESUME} {session.home}"
     command = f"distcore evaluate --model_path {session.home} --dataset …"
     return f"The model is trained; evaluate it with: {command}"
+
+
+def _left_to_go_on(session: Session) -> tuple[bool, str]:
+    """As `_left_behind`; the model of the run as it was before is none if there is a checkpoint."""
+    model, checkpoint = _left_behind(session)
+    if model and checkpoint and session.former is not None:
+        model = results.model_told(session) != session.former
+    return model, checkpoint
 
 
 def _left_behind(session: Session) -> tuple[bool, str]:

@@ -93,12 +93,11 @@ def _train_and_save(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
         receipt.write(session, description, cache, skip)
-    former = results.model_told(session) if resuming else None
     # What lies in a bucket is copied to where the run works.
     resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
     trained = fit(session, cache, start, resume, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
-        results.remove_what_told_of(former, session)
+        results.remove_what_told_of(session.former, session)
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )

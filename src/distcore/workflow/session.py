@@ -53,8 +53,8 @@ class Session:
 
     reason: why this backend. directory: the experiment's folder, if there is one. mirror: the
     bucket that it is copied to, if results go to one. built_cache: no cache was there.
-    whole: the results are written. closing: what ends with the command, such as the use of its
-    cache.
+    former: `model_told` of the run that is gone on with, as it was. whole: the results are written.
+    closing: what ends with the command, the use of its cache.
     """
 
     command: str
@@ -68,9 +68,9 @@ class Session:
     directory: Path | None = None
     mirror: Mirror | None = None
     built_cache: bool = False
+    former: bytes | None = None
     whole: bool = False
     closing: ExitStack = field(default_factory=ExitStack)
-    """Closes what this command uses of a cache."""
 
     @property
     def home(self) -> Path | str | None:
