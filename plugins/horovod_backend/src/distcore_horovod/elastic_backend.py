@@ -21,6 +21,7 @@ from distcore_core.progress import Progress
 from distcore_horovod.backend import Joined
 from distcore_horovod.launcher import launched
 from distcore_torch.signals import signal_received
+from distcore_torch.training.job import own_checkpoints
 
 if TYPE_CHECKING:
     from distcore_horovod.elastic import Changes, ElasticProcessGroup
@@ -102,7 +103,7 @@ class Elastic(Joined):
                 f"backend.trainer {job.trainer.name} cannot lose a rank. Under horovodrun's "
                 "elastic mode leave out backend.trainer, or name horovod."
             )
-        if not job.save_checkpoints or job.directory is None:
+        if own_checkpoints(job) is None:
             raise UserError(
                 "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out "
                 "--skip_save_progress."

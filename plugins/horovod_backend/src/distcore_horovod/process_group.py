@@ -36,7 +36,7 @@ STALL_SECONDS = "1800"
 leader prepares."""
 
 MOST_BYTES = 2**31 - 1
-"""From one rank to another in an all-to-all, which counts in 32 bits."""
+"""That a rank gives or takes in an all-to-all, which counts in 32 bits."""
 
 MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
 """What Open MPI's ranks listen with on every interface, also if they are all on one machine, and

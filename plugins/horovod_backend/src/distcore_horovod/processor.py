@@ -8,7 +8,7 @@ first row; the others send it theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -264,22 +264,8 @@ def _exchanged(
     }
     if not any(answers):
         return {}
-    sent = [
-        [
-            sum(size for index, size in sizes.items() if owners[index] == rank)
-            for rank in range(process_group.size)
-        ]
-        for sizes in answers
-    ]
-    # In every rank: one that did not come to the exchange would be waited for.
-    if max(map(sum, [*sent, *zip(*sent, strict=True)])) > MOST_BYTES:
-        raise CacheError(
-            f"A rank has more than {MOST_BYTES} bytes of rows of the cache's shards to give to "
-            "others, or to take, and Horovod carries no more at once. Set backend.processor to "
-            "local: rank 0 then prepares the data."
-        )
+    splits = _sent(answers, owners)[process_group.rank]
     order = sorted(lent, key=lambda index: (owners[index], index))
-    splits = sent[process_group.rank]
     packed = torch.from_numpy(
         np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy()
     )
@@ -300,6 +286,31 @@ def _exchanged(
                     start += table.num_rows
                 place += sizes[index]
     return found
+
+
+def _sent(answers: Sequence[Mapping[int, int]], owners: Mapping[int, int]) -> list[list[int]]:
+    """How many bytes each rank gives to each.
+
+    Args:
+        answers: Of each rank, the bytes of each shard's rows that it gives.
+        owners: Who writes each shard.
+
+    Raises:
+        CacheError: In every rank, if a rank has more than Horovod carries: one that did not come to
+            the exchange would be waited for.
+    """
+    ranks = range(len(answers))
+    sent = [
+        [sum(size for index, size in sizes.items() if owners[index] == rank) for rank in ranks]
+        for sizes in answers
+    ]
+    if max(map(sum, [*sent, *zip(*sent, strict=True)])) > MOST_BYTES:
+        raise CacheError(
+            f"A rank has more than {MOST_BYTES} bytes of rows of the cache's shards to give to "
+            "others, or to take, and Horovod carries no more at once. Set backend.processor to "
+            "local: rank 0 then prepares the data."
+        )
+    return sent
 
 
 def _close(process_group: ProcessGroup) -> None:
