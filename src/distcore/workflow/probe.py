@@ -79,8 +79,7 @@ def _wait_for_ready(child: subprocess.Popen[bytes]) -> None:
     DistcoreError if it does not come to that: no plugin is to blame."""
     assert child.stdout is not None
     deadline = time.monotonic() + START_SECONDS
-    line: bytes | None = b"-"
-    while not (line or b"").endswith(READY):  # behind what was printed without a line's end
+    while True:
         line = _line_before(child.stdout.fileno(), deadline)
         if line is None:
             raise DistcoreError(
@@ -92,6 +91,8 @@ def _wait_for_ready(child: subprocess.Popen[bytes]) -> None:
                 "The process that asks plugins for their answers could not start (exit status "
                 f"{child.wait()}). To see why: {sys.executable} -c 'import {__name__}'"
             )
+        if line.endswith(READY):  # perhaps behind what was printed without a line's end
+            return
 
 
 def _line_before(descriptor: int, deadline: float) -> bytes | None:

@@ -29,7 +29,6 @@ OF_LOSS = {
 """LightGBM's objective for a `loss.type`. Its `mape` is none: it counts every target below 1 as 1,
 and would take percentages of normalized values."""
 
-
 TREES = "\nafter each round, so many: "
 """In a checkpoint, between the trees and how many there were after each round."""
 

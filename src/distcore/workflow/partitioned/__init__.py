@@ -46,10 +46,9 @@ def answered_in_pieces(
     row order.
 
     evaluation: what scores are added to while the predictions are read. beside: see `checked`.
-    Inside, what was found lies
-    in the session's directory; it is removed when the block ends well, or when the input turns out
-    to be wrong as its pieces are found or read, and is kept for the next run after anything
-    else."""
+    Inside, what was found lies in the session's directory; it is removed when the block ends well,
+    or when the data turn out to be wrong as the pieces are found or read, and is kept for the next
+    run after anything else."""
     from distcore_data.dataset import Data
     from distcore_data.encoding.stream import TARGET_BYTES
     from distcore_torch.prediction import targets_explained

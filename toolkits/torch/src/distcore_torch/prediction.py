@@ -106,12 +106,13 @@ def checked(
     changed meanwhile, or no row was scored: metrics of nothing help nobody.
 
     beside: the dataset as it was fetched once more, for columns that stand beside the batches."""
-    from distcore_data.sources.datafile import contents
-
     yield from batches
     source.check_unchanged()
-    if beside is not None and contents(beside) != contents(source):
-        raise DataError(OTHER_ROWS)
+    if beside is not None:
+        from distcore_data.sources.datafile import contents
+
+        if contents(beside) != contents(source):
+            raise DataError(OTHER_ROWS)
     if evaluation is not None and not evaluation.rows:
         raise DataError(
             "There is nothing to evaluate: each row lacks a value in a column whose "
