@@ -19,6 +19,7 @@ from distcore_core.contracts import FEATURE, Column
 from distcore_core.errors import ConfigError, PluginBroken
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import encoders
+from distcore_tabular.layers import fc_stack
 from distcore_tabular.network import Inputs, TabularModel, module_key
 from distcore_tabular.options_network import TabularOptions
 from distcore_torch.batch import Batch, Layout
@@ -403,6 +404,10 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
             "norm layer has no argument 'momentum'; it takes eps, elem",
         ),
         (
+            {"norm": "layer", "fc_layers": [{"norm_params": {"momentum": 1}}]},
+            "norm layer has no argument 'momentum'; it takes eps, elem",
+        ),
+        (
             {"fc_layers": [{"output_size": 4}, {"size": 4}]},
             r"combiner.fc_layers\[1\].size: unknown option",
         ),
@@ -411,6 +416,16 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
 def test_wrong_combiner_options_are_told(combiner, message):
     with pytest.raises(ConfigError, match=message):
         validate(TabularOptions, {"combiner": combiner}, "")
+
+
+def test_a_layer_of_another_norm_has_not_the_parameters_of_the_stacks():
+    layers = [{}, {"norm": "layer"}, {"norm": "layer", "norm_params": {"eps": 0.1}}, {"norm": None}]
+    combiner = {"norm": "batch", "norm_params": {"momentum": 0.5}, "fc_layers": layers}
+    options = validate(TabularOptions, {"combiner": combiner}, "").combiner
+    norms = [layer.after[0] for layer in fc_stack(3, options, 0).layers]
+    assert norms[0].momentum == 0.5
+    assert [each.eps for each in norms[1:3]] == [1e-5, 0.1]
+    assert isinstance(norms[3], nn.ReLU)
 
 
 def test_ludwigs_own_defaults_are_accepted():

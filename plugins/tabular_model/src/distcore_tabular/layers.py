@@ -196,6 +196,8 @@ class FCStack(nn.Module):
         common = {"norm": norm, "norm_params": norm_params, "dropout": dropout, **defaults}
         self.layers = nn.ModuleList()
         for layer in [{}] * num_layers if layers is None else layers:
+            if layer.get("norm", norm) != norm:  # whose parameters another norm does not take
+                layer = {"norm_params": None, **layer}
             made = FCLayer(input_size, **{**common, **layer})
             self.layers.append(made)
             input_size = made.output_size

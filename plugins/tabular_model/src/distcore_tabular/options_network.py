@@ -171,6 +171,11 @@ class Options(base_options.Options):
             norm, params = given.get(f"{prefix}norm"), given.get(f"{prefix}norm_params")
             if norm is not None and params:
                 _check_arguments(f"norm {norm}", params, NORM_ARGUMENTS[norm])
+        inherited = given.get("norm") or given.get("fc_norm")
+        for layer in given.get("fc_layers") or ():
+            norm = layer.norm if "norm" in layer.model_fields_set else inherited
+            if norm is not None and layer.norm_params:
+                _check_arguments(f"norm {norm}", layer.norm_params, NORM_ARGUMENTS[norm])
         return self
 
 
