@@ -284,6 +284,12 @@ def test_words_that_ludwigs_examples_still_use() -> None:
     assert both.notes == (
         "line 7: `trainer.optimizer.lr` was left out, for `trainer.learning_rate` is given too",
     )
+    layer = read(SMALL, "combiner: {type: concat, fc_layers: [{fc_size: 3, output_size: 4}]}\n")
+    assert layer.model.options["combiner"]["fc_layers"] == [{"output_size": 4}]
+    assert layer.notes == (
+        "line 7: `combiner.fc_layers.fc_size` was left out, for `combiner.fc_layers.output_size` "
+        "is given too",
+    )
 
 
 def test_names_that_yaml_takes_for_something_else_are_the_text_that_was_written() -> None:

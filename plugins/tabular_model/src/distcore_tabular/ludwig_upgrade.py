@@ -256,14 +256,4 @@ class _Ludwig(Upgrade):
         layers = section.get("fc_layers")
         for index, layer in enumerate(layers if isinstance(layers, list) else []):
             if isinstance(layer, dict):
-                for old, new in _ANYWHERE.items():
-                    self._move_in_layer(layer, (*path, "fc_layers", index), old, new)
-
-    def _move_in_layer(self, layer: dict[str, Any], path: KeyPath, old: str, new: str) -> None:
-        if old in layer:
-            layer.setdefault(new, layer.pop(old))
-            self.document.source_map.follow(layer[new], (*path, old), (*path, new))
-            self.note(
-                (*path, old),
-                f"`{words((*path, old))}` is an older spelling of `{words((*path, new))}`",
-            )
+                self._rename(layer, (*path, "fc_layers", index))
