@@ -360,6 +360,10 @@ def test_numbers_of_json_beyond_the_largest_float(read, refused, put):
     assert "line 2, column 'a': inf is read as a float" in refused(many, {"a": "category"})
     large = put('[{"a": 1.5}, {"a": 1e400}]', "data.json")
     assert "data.json: 1e400 is beyond the largest float" in refused(large, {"a": "category"})
+    large.write_text(large.read_text(), "utf-16")
+    assert "data.json: 1e400 is beyond the largest float" in refused(large, {"a": "category"})
+    large.write_text(f'[{{"a": {"[" * 2000 + "]" * 2000}}}]', "utf-16")
+    assert "data.json: its values are nested 2002 levels deep" in refused(large, {"a": "category"})
     assert read(put('[{"a": 1.5}, {"a": 1e100}]', "data.json"), {"a": "number"})["a"][1] == 1e100
 
 

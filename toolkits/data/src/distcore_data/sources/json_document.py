@@ -51,6 +51,8 @@ def document_columns(
 
     try:
         text = path.read_bytes()
+        if (written := json.detect_encoding(text)) != "utf-8":  # as which the checks look at it
+            text = text.decode(written).encode()
         refuse_deep(text, shown)
         value: Any = json.loads(
             text,
