@@ -276,7 +276,7 @@ def data_options(options: JSON) -> JSON:
     classes, which lie in its metadata as fractions of the mean over all rows.
 
     A plugin's own feature may have no `preprocessing` section; then all of its options count."""
-    network = ("encoder", "decoder", "loss", "metrics")
+    network = ("encoder", "decoder", "loss", "metrics") if "preprocessing" in options else ()
     kept = {name: value for name, value in options.items() if name not in network}
     loss = options.get("loss")
     if isinstance(loss, Mapping) and loss.get("class_weights"):
