@@ -381,20 +381,27 @@ def test_other_data_another_model_or_other_options_do_not_take_these_pieces(
 
 
 def test_pieces_are_kept_by_all_that_decides_what_is_in_them(monkeypatch):
-    def key(digest="d", form=None, partitions=2, readers=(), **asked):
+    def key(digest="d", form=None, partitions=2, readers=(), used=(), **asked):
         name = Answer(
             **{"model": Model(Path("m"), "d", None, False, ()), "rows": 9}
             | {"score": False, "decode": True}
             | asked
         )
         source = SimpleNamespace(digest=lambda: digest)
-        return partitioned._key(name, source, form, range(partitions), readers)
+        return partitioned._key(name, used, source, form, range(partitions), readers)
 
     other = Model(Path("m"), "e", None, False, ())
     keys = [key(), key("e"), key(form="csv"), key(partitions=3), key(readers=["a 1"])]
     keys += [key(model=other), key(score=True), key(decode=False), key(rows=8)]
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "another")
-    assert len({*keys, key()}) == 10
+    keys += [key(used=["pytest"])]
+    assert key(used=["distcore-torch", "gone-since"]) == key()
+    for name in ("distcore", "distcore-torch", "distcore-tabular"):  # changed, in one file say
+        monkeypatch.setattr(
+            "distcore.workflow.receipt.installed",
+            lambda each, changed=name: {"files": str(each == changed)},
+        )
+        keys += [key()]
+    assert len({*keys}) == 13
     elsewhere = Model(Path("n"), "d", {"model.json": b""}, True, ("x",))
     assert key(model=elsewhere) == key()
 

@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -98,7 +98,6 @@ def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
         {name: each[name] for name in ("kind", "name", "distribution", "version")}
         for each in description["plugins"]
     ]
-    names = {each["distribution"] for each in used} | set(_own_distributions())
     return {
         "version": VERSION,
         "command": session.command,
@@ -118,7 +117,7 @@ def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
         "exact": config.trainer.exact,
         "parts": config.trainer.parts if config.trainer.exact else None,
         "plugins": used,
-        "distributions": {name: installed(name) for name in sorted(names)},
+        "distributions": distributions(each["distribution"] for each in used),
         "libraries": {name: metadata.version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -140,6 +139,15 @@ def _ranks(session: Session, folder: Path) -> JSON | None:
 
 
 # ------------------------------------------------------------------ what is installed
+
+
+def distributions(beside: Iterable[str]) -> JSON:
+    """{distribution: what is installed of it} of distcore's, and of those beside that are there."""
+    found = {}
+    for name in sorted({*_own_distributions(), *beside}):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = installed(name)
+    return found
 
 
 def _own_distributions() -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from distcore.workflow.partitioned.store import Store, opened_store
 from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
+from distcore.workflow.receipt import distributions
 from distcore_core.errors import DataError, DistcoreError, Stopped
 from distcore_torch.signals import signal_of
 
@@ -70,7 +71,8 @@ def answered_in_pieces(
         readers = [
             f"{each.distribution} {each.data}" for each in data.readers(artifact.plugins).values()
         ]
-        key = _key(answer, source, request.data_format, partitions, readers)
+        used = [each["distribution"] for each in artifact.manifest["plugins"]]
+        key = _key(answer, used, source, request.data_format, partitions, readers)
         bucket = session.mirror.store if session.mirror is not None else None
         with opened_store(session.directory, bucket, key) as store:
             try:
@@ -87,18 +89,18 @@ def answered_in_pieces(
 
 def _key(
     answer: Answer,
+    used: Sequence[str],
     source: Source,
     data_format: str | None,
     partitions: Sequence[Partition],
     readers: Sequence[str],
 ) -> str:
-    """Of all that decides what is found about the pieces. readers: of the data, if these are not
-    our own."""
-    from importlib import metadata
-
+    """Of all that decides what is found about the pieces. used: the distributions that the model
+    names. readers: of the data, if these are not our own."""
     return key_of(
         {
-            "version": [VERSION, metadata.version("distcore")],
+            "version": VERSION,
+            "installed": distributions(used),
             "answer": answer.name(),
             "dataset": [source.digest(), data_format, len(partitions), *readers],
         }
