@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distcore_core.config.document import Document, KeyPath
-from distcore_core.config.upgrade import Upgrade, words
+from distcore_core.config.upgrade import Upgrade
 
 LUDWIG_TYPES = (
     "number",
