@@ -781,8 +781,8 @@ def test_two_searches_never_share_a_folder_and_another_search_is_not_gone_on_wit
     ],
     ids=["one cache", "a cache for each variant"],
 )
-def test_a_search_is_not_gone_on_with_over_other_data(place, parameter):
-    """Its table would compare scores of rows that are not the same."""
+def test_a_search_is_not_gone_on_with_over_other_data_or_by_trees(place, parameter):
+    """Its table would compare scores of what is not the same."""
     with_section(
         place,
         SECTION.replace("combiner.output_size: {space: choice, categories: [8, 16]}", parameter)
@@ -792,7 +792,12 @@ def test_a_search_is_not_gone_on_with_over_other_data(place, parameter):
     )
     good(place)
     before = (folder(place) / "hyperopt_statistics.json").read_bytes()
-    good(place, "--resume")
+    good(place, "--resume", "--set", "backend={type: local, trainer: {type: data_parallel}}")
+    trees = ("--set", "backend={type: local, trainer: {type: lightgbm}}")
+    said = place.refused(
+        "hyperopt", "--config", str(place.folder / place.config), "--resume", *trees
+    )
+    assert "is another one: backend.trainer differ." in said
     data = place.folder / place.data
     lines = data.read_text().splitlines(keepends=True)
     data.write_text("".join([*lines, lines[-1]]))

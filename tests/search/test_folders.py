@@ -10,6 +10,7 @@ from distcore_core.errors import UserError
 MINE = {
     "cache": "k1",
     "random_seed": 42,
+    "trainer": None,
     "config": {
         "trainer": {"epochs": 2},
         "backend": {"type": "local"},
@@ -36,6 +37,7 @@ def changed(path, value):
     [
         ("cache", "k2", "the data or how they are prepared"),
         ("random_seed", 7, "random_seed"),
+        ("trainer", {"type": "lightgbm"}, "backend.trainer"),
         ("config.trainer.epochs", 3, "trainer"),
         ("config.trainer", None, "trainer"),
         ("config.combiner", {"type": "concat"}, "combiner"),
@@ -62,7 +64,8 @@ def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named)
 )
 def test_where_and_how_long_a_search_runs_may_change(tmp_path, path, value):
     refuse_another(MINE, changed(path, value), tmp_path)
-    refuse_another({**MINE, "cache": None}, MINE, tmp_path)  # an older version noted none
+    older = {"cache": None, "random_seed": 42, "config": MINE["config"]}  # noted no more
+    refuse_another(older, MINE, tmp_path)
 
 
 def test_a_fresh_folder_is_held_by_one_search_and_gone_if_nothing_was_begun(tmp_path):

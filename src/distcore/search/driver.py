@@ -198,7 +198,17 @@ class Search:
             "data": self.data.names(),
             "cache": None,
             "random_seed": self.values["random_seed"],
+            "trainer": self._trainer(),
         }
+
+    def _trainer(self) -> JSON | None:
+        """The trainer and its options; None for those of torch, which make the same steps."""
+        from distcore_torch.training.trainer import TorchTrainer
+
+        if isinstance(self.session.make(TRAINER), TorchTrainer):
+            return None
+        reference = self.session.reference(TRAINER)
+        return {"type": reference.name, **reference.options}
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, again = self.session, begin_again(work)

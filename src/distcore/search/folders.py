@@ -68,8 +68,10 @@ def held_folder(
 def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
     """Raise UserError naming everything in which the search of a folder was another one."""
     named = {"cache": "the data or how they are prepared", "random_seed": "random_seed"}
-    # An older version noted no cache for a search whose trials have one each.
+    # An older version noted no cache for a search whose trials have one each,
     other = [words for name, words in named.items() if before[name] not in (None, mine[name])]
+    if before.get("trainer", mine["trainer"]) != mine["trainer"]:  # nor which trainer it had
+        other.append("backend.trainer")
     sections = sorted({*before["config"], *mine["config"]} - {*FREE_TO_CHANGE})
     other += [name for name in sections if before["config"].get(name) != mine["config"].get(name)]
     old, new = before["config"][SECTION], mine["config"][SECTION]
