@@ -121,7 +121,7 @@ def test_codes_go_by_count_then_value_and_unknown_is_first() -> None:
 def test_who_fitted_a_vocabulary_encodes_without_making_it_of_the_list_again(monkeypatch) -> None:
     made = feature()
     metadata = fitted(made, ["b", "a", "c", "c", None])
-    monkeypatch.delattr("distcore_tabular.feature.Vocabulary")
+    monkeypatch.delattr("distcore_tabular.feature.Labels")
     assert made.vocabulary(metadata).labels.to_pylist() == metadata["idx2str"]
     assert made.encode(column(["c", "b"]), metadata).to_pylist() == [1, 3]
     with pytest.raises(NameError):  # of a list it is made

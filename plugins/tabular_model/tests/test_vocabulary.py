@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from functools import reduce
 from itertools import pairwise
@@ -12,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular import vocabulary
-from distcore_tabular.vocabulary import Counts, find, gather, ranked
+from distcore_tabular.vocabulary import Counts, Labels, find, gather, ranked
 
 words = st.lists(
     st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
@@ -89,7 +89,62 @@ def test_gather_takes_the_last_entry_for_null() -> None:
 
 def test_labels_of_the_same_whole_number_are_found() -> None:
     found = find(
-        pa.array(["2", "x", "1.0", "2.5"]), Vocabulary(pa.array(["1", "2.0", "2.5"])), unknown=7
+        pa.array(["2", "x", "1.0", "2.5"]), Labels(pa.array(["1", "2.0", "2.5"])), unknown=7
     )
     assert found.dtype == np.int32
     assert found.tolist() == [1, 7, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("label", "trained"),
+    [
+        ("true", "True"),
+        ("TRUE", "false"),
+        ("2024-01-05 00:00:00", "2024-01-05"),
+        ("2024-01-05", "2024-01-05 00:00:00.000"),
+        ("2024-01-05 10:00:30.500000", "2024-01-05 10:00:30.5"),
+        ("2024-01-05 10:00:30", "2024-01-05 10:00:30.000"),
+        ("1234567", "1.234567e+06"),
+        ("1.234567e+06", "1234567"),
+        ("1.5", "1.50"),
+        ("2", "2.00"),
+        ("7.0", "007"),
+        ("-0.0", "0"),
+        ("9007199254740993.0", "9007199254740993"),
+    ],
+)
+def test_a_value_that_another_file_or_frame_spells_otherwise_is_found(label, trained) -> None:
+    known = Labels(pa.array(["<UNK>", "a", trained, "8.25", "True" if label == "TRUE" else "b"]))
+    place = 4 if label == "TRUE" else 2
+    assert find(pa.array(["x", label, "a", None]), known, unknown=0).tolist() == [0, place, 1, 0]
+    copied = pickle.loads(pickle.dumps(known))  # noqa: S301 - our own bytes
+    assert find(pa.array([label]), copied, unknown=0).tolist() == [place]
+
+
+@pytest.mark.parametrize(
+    ("label", "trained"),
+    [
+        ("1.10", ["1.1", "1.9"]),  # versions
+        ("007", ["7"]),
+        ("1e5", ["100000"]),
+        ("1.5", ["1.50", "1.500"]),  # which of them is not said
+        ("True", ["true", "TRUE"]),
+        ("9007199254740993", ["9007199254740992"]),
+        ("1e+400", ["2e+400"]),
+        ("2024-01-05 00:00:01", ["2024-01-05"]),
+        ("2024-01-05 10:00:30", ["2024-01-05 10:00:03"]),
+        ("2024-01-05 00:00:00+01:00", ["2024-01-05"]),
+        ("T", ["True"]),
+        ("", ["0"]),
+    ],
+)
+def test_what_may_be_another_value_is_not_found(label, trained) -> None:
+    assert find(pa.array([label]), Labels(pa.array(["<UNK>", *trained])), 0).tolist() == [0]
+
+
+def test_what_is_there_is_found_as_it_is_and_nothing_is_made_for_it() -> None:
+    given = ["3", "3.0", "1.5", "1.50", "true", "True", "2024-01-05", "2024-01-05 00:00:00"]
+    known = Labels(pa.array(given))
+    found = find(pa.array([*given, None]), known, unknown=-1)
+    assert found.tolist() == [*range(len(given)), -1]
+    assert not any("_known" in vars(other) for other in known.others)

@@ -13,7 +13,6 @@ from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, scalar, strings
 from distcore_data.arrow_list import ArrowList
-from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
@@ -21,6 +20,7 @@ from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import (
     NO_CLASS,
     Counts,
+    Labels,
     all_blank,
     as_dictionary,
     clean,
@@ -87,7 +87,7 @@ class CategoryFeature(TabularFeature):
             given = getattr(self.options.loss, "class_weights", None)
             metadata["class_weights"] = class_weights(self.name, given, labels, metadata["counts"])
         # Of a million labels the threads that encode would all make it anew, of the list.
-        self._vocabulary = (metadata, Vocabulary(vocabulary))
+        self._vocabulary = (metadata, Labels(vocabulary))
         return metadata
 
     def column(self, metadata: JSON) -> Column:

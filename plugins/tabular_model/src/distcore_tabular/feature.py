@@ -11,10 +11,10 @@ from distcore_core.errors import DataError
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.arrow import strings
 from distcore_data.arrow_list import ArrowList
-from distcore_data.encoding.texts import Vocabulary
 from distcore_data.members import make_named
 from distcore_tabular import lazy_signal
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
+from distcore_tabular.vocabulary import Labels
 
 _ERRORS = ("mean_squared_error", "mean_absolute_error", "root_mean_squared_error")
 METRICS = {
@@ -50,7 +50,7 @@ class TabularFeature(FeatureBase):
         self.role = role
         self.options = options
         self.missing = options.preprocessing.missing_value_strategy
-        self._vocabulary: tuple[JSON, Vocabulary] | None = None
+        self._vocabulary: tuple[JSON, Labels] | None = None
 
     def nothing_in_it(self, lacks: str = "value") -> DataError:
         """What to raise for a column of which nothing can be learned. lacks: what none of its rows
@@ -105,13 +105,13 @@ class TabularFeature(FeatureBase):
         """`default_validation_metric`."""
         return str(self.options.default_validation_metric) if self.role == "output" else "loss"
 
-    def vocabulary(self, metadata: JSON) -> Vocabulary:
+    def vocabulary(self, metadata: JSON) -> Labels:
         """Of `idx2str`, kept for the next rows."""
         kept = self._vocabulary
         if kept is None or kept[0] is not metadata:
             found = metadata["idx2str"]
             labels = found.values if isinstance(found, ArrowList) else strings(found)
-            kept = self._vocabulary = (metadata, Vocabulary(labels))
+            kept = self._vocabulary = (metadata, Labels(labels))
         return kept[1]
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:

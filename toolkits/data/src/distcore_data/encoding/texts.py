@@ -142,7 +142,7 @@ class Vocabulary:
             self._table = compiled.vocabulary(offsets, False, data, labels.offset, len(labels))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vocabulary, (self.labels,)
+        return type(self), (self.labels,)
 
     def positions(self, values: pa.Array, unknown: int) -> np.ndarray:
         """Each value's code, `unknown` if it is null or not in the vocabulary.
