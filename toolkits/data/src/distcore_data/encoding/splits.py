@@ -66,7 +66,8 @@ class RandomSplitter(Splitter):
 
 class HashSplitter(Splitter):
     """By a hash of the column's value: rows of one value stay together, also when rows are added
-    later."""
+    later, unless these make floats of whole numbers: 7.0 is another text than 7, and Ludwig's hash
+    is of the text."""
 
     def assign(self, rows: Rows, carry: Any = None) -> np.ndarray:
         codes, values = coded(rows.columns[self.column or ""])
