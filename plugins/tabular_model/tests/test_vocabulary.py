@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_tabular import vocabulary
-from distcore_tabular.vocabulary import Counts, Labels, find, gather, ranked
+from distcore_tabular.vocabulary import Counts, Labels, find, gather, one_spelling, ranked
 
 words = st.lists(
     st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
@@ -148,3 +148,18 @@ def test_what_is_there_is_found_as_it_is_and_nothing_is_made_for_it() -> None:
     found = find(pa.array([*given, None]), known, unknown=-1)
     assert found.tolist() == [*range(len(given)), -1]
     assert not any("_known" in vars(other) for other in known.others)
+
+
+def test_counts_of_one_value_are_those_of_its_shortest_spelling() -> None:
+    values = ["3.0", "3.0", "3", "1.1", "1.10", "true", "True", "true", None, "2024-01-05"]
+    both = one_spelling(Counts.of(pa.array([*values, "2024-01-05 00:00:00"])))
+    labels, counts = both.ranked()
+    assert dict(zip(labels.to_pylist(), counts.tolist(), strict=True)) == {
+        "3": 3,
+        "True": 3,
+        "2024-01-05": 2,
+        "1.1": 1,
+        "1.10": 1,
+    }
+    assert both.missing == 1
+    assert len(one_spelling(Counts()).ranked()[0]) == 0

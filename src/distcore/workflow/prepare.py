@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distcore")
 
+SETS_VERSION = "2"
+"""Raised whenever given sets are put together otherwise; CACHE_VERSION is of all data."""
+
 
 def prepare(session: Session, data: Data, check: Callable[[str], None] | None = None) -> Cache:
     """The cache of this data under this config. A hit reads the data once, to digest it, and no
@@ -234,15 +237,18 @@ def key_of(session: Session, data: Data, source: Source, raw: dict[str, str]) ->
     part = data_part(session.config, session.features)
     if data.dataset is None:
         part["preprocessing"]["split"] = "given"
+    versions = {
+        name: f"{each.distribution} {each.data}"
+        for name, each in encoders_of(session, data).items()
+    }
+    if len(data.given()) > 1:
+        versions["given sets"] = SETS_VERSION
     return cache_key(
         source_digest=source.digest(),
         raw=raw,
         **part,
         format=format_of(session),
-        encoders={
-            name: f"{each.distribution} {each.data}"
-            for name, each in encoders_of(session, data).items()
-        },
+        encoders=versions,
     )
 
 

@@ -26,6 +26,7 @@ from distcore_tabular.vocabulary import (
     clean,
     find,
     gather,
+    one_spelling,
     ranked,
 )
 
@@ -59,6 +60,10 @@ class CategoryFeature(TabularFeature):
 
     def merge(self, left: Counts, right: Counts) -> Counts:
         return left.merge(right)
+
+    def of_sets(self, state: Counts) -> Counts:
+        """The counts where several sets were given: what they spell otherwise is one value."""
+        return one_spelling(state)
 
     def finish(self, state: Counts) -> JSON:
         """The vocabulary. Raises DataError if there is nothing but white space, or an output has

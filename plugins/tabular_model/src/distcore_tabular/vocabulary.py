@@ -239,6 +239,21 @@ def find(labels: pa.Array, vocabulary: Labels, unknown: int) -> np.ndarray:
     return found
 
 
+def one_spelling(counts: Counts) -> Counts:
+    """The counts of what is one value, see `spelled`, as those of its shortest spelling, the first
+    in code point order. By how often each occurs, classes would be called 0 and 1.0."""
+    labels, rows = counts.ranked()
+    table = pa.table({"size": pc.binary_length(labels), "label": labels})
+    by = [("size", "ascending"), ("label", "ascending")]
+    order = pc.sort_indices(table, sort_keys=by)
+    labels, rows = labels.take(order), rows[plain(order)]
+    keys = dictionary_encode(pc.coalesce(spelled(labels), labels))
+    codes, sums = plain(keys.indices), np.zeros(len(keys.dictionary), np.int64)
+    np.add.at(sums, codes, rows)
+    _, first = np.unique(codes, return_index=True)
+    return Counts(((labels.take(from_numpy(first)), sums),), counts.missing, len(sums))
+
+
 def spelled(labels: pa.Array) -> pa.Array:
     """One spelling of each value that has another in another file or frame, as the type of a column
     depends on all of its rows: 3 and 3.0, true and True, a day and its midnight, a second and its

@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, Source, Split
 from distcore_core.errors import DataError, UserError
@@ -33,7 +35,7 @@ from distcore_data.encoding.shards import (
     States,
     merge_states,
 )
-from distcore_data.encoding.splits import describe
+from distcore_data.encoding.splits import GivenSplitter, describe
 from distcore_data.encoding.splitter import Splitter
 from distcore_data.threads import processors, run_all
 
@@ -43,6 +45,15 @@ if TYPE_CHECKING:
     from distcore_data.features import Features
 
 log = logging.getLogger("distcore")
+
+
+@runtime_checkable
+class Spelling(Protocol):
+    """A `contracts.Feature` whose values are texts. Each set that was given has texts of its own,
+    as the type of a column depends on all of its rows: 3 in one, 3.0 in the next."""
+
+    def of_sets(self, state: Any) -> Any:
+        """The statistics of all sets with what is one value counted as one, before `finish`."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,10 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
+        if isinstance(splitter, GivenSplitter) and len(np.unique(splitter.splits)) > 1:
+            for feature in (each.feature for each in bound):
+                if isinstance(feature, Spelling):
+                    states[feature.name] = feature.of_sets(states[feature.name])
         found = run_all(  # popped: of millions of labels a state is as large as what is made of it
             lambda each: _finish(each, states.pop(each.feature.name), dataset, hint),
             bound,
