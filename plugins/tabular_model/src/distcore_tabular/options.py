@@ -74,6 +74,10 @@ Reduce = (
 )
 NEIGHBOURS = ("bfill", "ffill", "drop_row")
 OldSpelling = BeforeValidator(_old_spelling)
+SETS = (
+    "Where separate sets are given, ffill and bfill also take a value of another set, as in Ludwig."
+)
+MISSING = f"What a missing value becomes. {SETS}"
 
 # ------------------------------------------------------------------ preprocessing
 
@@ -86,7 +90,7 @@ class NumberPreprocessing(Options):
             "fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"
         ],
         OldSpelling,
-    ] = Field("fill_with_const", description="What a missing value becomes.")
+    ] = Field("fill_with_const", description=MISSING)
     fill_value: float = Field(0.0, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(0.0, description=COMPUTED)
     normalization: Annotated[
@@ -122,7 +126,7 @@ class NumberOutputPreprocessing(NumberPreprocessing):
             "fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"
         ],
         OldSpelling,
-    ] = Field("drop_row", description="What a missing value becomes.")
+    ] = Field("drop_row", description=MISSING)
     normalization: Annotated[
         Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)
     ] = Field(
@@ -149,9 +153,7 @@ BinaryMissing = Annotated[
 class BinaryPreprocessing(Options):
     """`preprocessing` of a binary input."""
 
-    missing_value_strategy: BinaryMissing = Field(
-        "fill_with_false", description="What a missing value becomes."
-    )
+    missing_value_strategy: BinaryMissing = Field("fill_with_false", description=MISSING)
     fallback_true_label: Annotated[str | None, BeforeValidator(_as_value)] = Field(
         None,
         description="The value that is true if the two values are not ones like yes and no, or 1 "
@@ -172,9 +174,7 @@ class BinaryPreprocessing(Options):
 class BinaryOutputPreprocessing(BinaryPreprocessing):
     """`preprocessing` of a binary output."""
 
-    missing_value_strategy: BinaryMissing = Field(
-        "drop_row", description="What a missing value becomes."
-    )
+    missing_value_strategy: BinaryMissing = Field("drop_row", description=MISSING)
 
 
 class CategoryPreprocessing(Options):
@@ -182,7 +182,7 @@ class CategoryPreprocessing(Options):
 
     missing_value_strategy: Annotated[
         Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling
-    ] = Field("fill_with_const", description="What a missing value becomes.")
+    ] = Field("fill_with_const", description=MISSING)
     fill_value: Text = Field(UNKNOWN, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(UNKNOWN, description=COMPUTED)
     lowercase: bool = Field(
@@ -201,7 +201,7 @@ class CategoryOutputPreprocessing(CategoryPreprocessing):
 
     missing_value_strategy: Annotated[
         Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling
-    ] = Field("drop_row", description="What a missing value becomes.")
+    ] = Field("drop_row", description=MISSING)
 
 
 # ------------------------------------------------------------------ features

@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from distcore_tabular.options import InputOptions, NoOutput, OldSpelling
+from distcore_tabular.options import SETS, InputOptions, NoOutput, OldSpelling
 from distcore_tabular.options_network import COMPUTED, FCStackOptions, Options
 from distcore_tabular.options_parts import EncoderOptions, by_type, only
 
@@ -34,7 +34,7 @@ class DatePreprocessing(Options):
 
     missing_value_strategy: Annotated[
         Literal["fill_with_const", "bfill", "ffill", "drop_row"], OldSpelling
-    ] = Field("fill_with_const", description="What stands in for a missing date.")
+    ] = Field("fill_with_const", description=f"What stands in for a missing date. {SETS}")
     fill_value: Annotated[str, BeforeValidator(_as_text)] = Field(
         "",
         description="The date of fill_with_const; empty: a missing date stays one, with a vector "

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from distcore_tabular.options import UNKNOWN, InputOptions, NoOutput, OldSpelling
+from distcore_tabular.options import SETS, UNKNOWN, InputOptions, NoOutput, OldSpelling
 from distcore_tabular.options_network import (
     COMPUTED,
     Activation,
@@ -127,7 +127,7 @@ class TextPreprocessing(Options):
         None, ge=1, description="The same, and also if the data are shorter."
     )
     missing_value_strategy: MissingValues = Field(
-        "fill_with_const", description="What stands in for a missing text."
+        "fill_with_const", description=f"What stands in for a missing text. {SETS}"
     )
     fill_value: str = Field(
         UNKNOWN, description="The text for fill_with_const; <UNK>: the one token <UNK>."
@@ -165,7 +165,7 @@ class SetPreprocessing(Options):
         10000, ge=1, description="Members at most; others become <UNK>. null: no limit."
     )
     missing_value_strategy: MissingValues = Field(
-        "fill_with_const", description="What stands in for a missing set."
+        "fill_with_const", description=f"What stands in for a missing set. {SETS}"
     )
     fill_value: str = Field(
         UNKNOWN, description="The text for fill_with_const; <UNK>: the one member <UNK>."

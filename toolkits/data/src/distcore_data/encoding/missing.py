@@ -3,8 +3,9 @@ drop_row.
 
 A feature says its strategy in an attribute `missing`; the other strategies fill with a constant,
 which is part of the feature's own encoding. As in Ludwig, what ffill cannot fill (the first rows)
-is filled as by bfill, and the other way round; a column without any value stays empty. Statistics
-are of the filled column; a row that is dropped for one column still counts in the statistics of the
+is filled as by bfill, and the other way round; a column without any value stays empty. Separate
+sets are one dataset here, too: the last row of one fills the first of the next. Statistics are of
+the filled column; a row that is dropped for one column still counts in the statistics of the
 others.
 """
 
