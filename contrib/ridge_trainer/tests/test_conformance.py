@@ -20,3 +20,12 @@ def test_an_experiment_by_config_finds_the_coefficients(tmp_path):
     config["backend"]["trainer"] = {"type": "ridge", "penalty": 0.001}
     outcome = distcore.experiment(config, data.table(), output_directory=tmp_path)
     assert outcome.test_statistics["z"]["r2"] > 0.85
+
+
+def test_a_number_is_clipped(tmp_path):
+    output = {"name": "z", "type": "number", "clip": [0.0, 1.5]}
+    config = data.config(str(tmp_path / "cache"), output_features=[output])
+    config["backend"]["trainer"] = {"type": "ridge"}
+    outcome = distcore.experiment(config, data.table(), output_directory=tmp_path)
+    said = distcore.load(outcome.model).predict(data.table())["z_predictions"].to_pylist()
+    assert (min(said), max(said)) == (0.0, 1.5)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 
@@ -316,6 +317,35 @@ def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, 
     )
     best = json.loads((Path(outcome.model) / "model.json").read_text())["extra"]["best"]
     assert (best["metric"], best["step"]) == ("loss", 4)
+
+
+@BOTH
+def test_a_number_is_clipped_in_predictions_and_in_what_is_scored(trainer, tmp_path):
+    """Both were of what the trees say."""
+    found = {}
+    for clip in (None, [0.0, 1.5]):
+        outputs = [{"name": "z", "type": "number", "clip": clip}, {"name": "y", "type": "binary"}]
+        outcome = distcore.experiment(
+            config(tmp_path, trainer, outputs, num_boost_round=20),
+            data.table(600),
+            output_directory=tmp_path / "results",
+            view="none",
+        )
+        rows = data.table(200, seed=3)
+        evaluated = distcore.evaluate(outcome.model, rows, output_directory=tmp_path / str(clip))
+        predicted = distcore.load(outcome.model).predict(rows)
+        said = np.array(predicted["z_predictions"])
+        error = np.abs(said - np.array(rows["z"])).mean()
+        assert evaluated["z"]["mean_absolute_error"] == pytest.approx(error, rel=1e-5)
+        best = outcome.training_statistics["validation"]["z"]["mean_absolute_error"][-1]
+        summary = json.loads((Path(outcome.directory) / "summary.json").read_text())
+        again = summary["scores"]["z"]["mean_absolute_error"]["validation"]
+        assert best == pytest.approx(again, rel=1e-5)
+        found[str(clip)] = said, np.array(predicted["y_probability"])
+    free, clipped = found.values()
+    assert free[0].min() < 0.0 < 1.5 < free[0].max()
+    assert clipped[0].min() == 0.0
+    assert clipped[0].max() == 1.5
 
 
 @BOTH

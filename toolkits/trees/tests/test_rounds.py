@@ -54,7 +54,7 @@ def growing(name, values, watched="loss", weight=1.0, validates=True):
     parts = {"train": rows(), **({"validation": rows()} if validates else {})}
     feature = SimpleNamespace(name=name, loss_weight=weight)
     metrics = {"loss": Metric(False), "auc": Metric(True)}
-    return Growing(feature, Forest(values), parts, Standing(), metrics, watched)
+    return Growing(feature, Forest(values), parts, Standing(), metrics, lambda each: each, watched)
 
 
 def boosting(forests, **options):

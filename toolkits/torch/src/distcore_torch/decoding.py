@@ -19,6 +19,7 @@ from distcore_data.printable import printable
 if TYPE_CHECKING:
     import torch
 
+    from distcore_core.contracts import FeatureSet
     from distcore_data.features import Features
 
 DECODED_ROWS = 65_536
@@ -50,6 +51,19 @@ class Answers(dict[str, np.ndarray]):
     def __init__(self, outputs: Outputs, logits: Mapping[str, torch.Tensor]) -> None:
         super().__init__(outputs)
         self.logits = logits
+
+
+def clipped(features: FeatureSet, name: str, output: np.ndarray) -> np.ndarray:
+    """Values of an output feature [B] as a network would answer them: of a number within its
+    `clip`, of which a trainer without logits knows nothing."""
+    if features.types[name] != "number":
+        return output
+    import torch
+
+    feature = next(each for each in features.outputs if each.name == name)
+    ends = torch.tensor([-torch.inf, torch.inf])
+    low, high = feature.network().output(ends, features.metadata[name]).tolist()
+    return np.clip(output, low, high)
 
 
 class RowNumbers:

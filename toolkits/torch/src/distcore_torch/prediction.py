@@ -14,10 +14,18 @@ import pyarrow as pa
 
 from distcore_core.errors import DataError, UserError
 from distcore_torch.batch import Batch, Layout
-from distcore_torch.decoding import Outputs, RowNumbers, decoded_passes, empty_schema, spread
+from distcore_torch.decoding import (
+    Answers,
+    Outputs,
+    RowNumbers,
+    clipped,
+    decoded_passes,
+    empty_schema,
+    spread,
+)
 
 if TYPE_CHECKING:
-    from distcore_core.contracts import Source, Split
+    from distcore_core.contracts import FeatureSet, Predictor, Source, Split
     from distcore_data.artifact import Artifact
     from distcore_data.cache.reader import CacheReader
     from distcore_data.encoding.stream import EncodedStream
@@ -163,7 +171,15 @@ def forward(
 
     for offset in range(0, encoded.num_rows, rows):
         batch = pack(encoded.slice(offset, rows), layout, start + offset)
-        yield batch, artifact.predictor.predict(batch)
+        yield batch, answers(artifact.predictor, artifact.features, batch)
+
+
+def answers(predictor: Predictor, features: FeatureSet, batch: Batch) -> Outputs:
+    """What a predictor of any trainer answers, each value where its feature allows it."""
+    found: Outputs = predictor.predict(batch)
+    if isinstance(found, Answers):
+        return found
+    return {name: clipped(features, name, each) for name, each in found.items()}
 
 
 def rows_of(batch_size: int | None) -> int:

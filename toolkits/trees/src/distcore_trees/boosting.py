@@ -46,13 +46,15 @@ class Standing:
 class Growing:
     """One output feature's forest with its rows.
 
-    metrics: the feature's, as a report has them. watched: which of them picks the best round."""
+    metrics: the feature's, as a report has them. clip: of outputs, what a prediction has of them.
+    watched: the metric that picks the best round."""
 
     feature: Feature
     forest: Forest
     rows: Mapping[Part, Rows]
     standing: Standing
     metrics: Mapping[str, Any]
+    clip: Callable[[NDArray[np.float32]], NDArray[np.float32]]
     watched: str = "loss"
 
     def value(self, name: str, part: Part, outputs: NDArray[np.float32]) -> float | None:
@@ -62,7 +64,7 @@ class Growing:
             return None
         metric.reset()
         with torch.inference_mode():
-            metric.update(torch.as_tensor(outputs), torch.as_tensor(rows.target))
+            metric.update(torch.as_tensor(self.clip(outputs)), torch.as_tensor(rows.target))
             found = float(metric.compute())
         return found if np.isfinite(found) else None
 

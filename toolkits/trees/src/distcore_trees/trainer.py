@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -177,6 +178,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         self, job: Opened, seed: int, checkpoints: Checkpoints, progress: Progress
     ) -> Boosting:
         """Everything as it is before the first round, or as a checkpoint has it."""
+        from distcore_torch.decoding import clipped
         from distcore_trees.boosting import Boosting, Growing, Standing
 
         wanted = job.job.config.get("trainer") or {}
@@ -206,7 +208,8 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
             standing = Standing(**before.standings[number]) if before is not None else Standing()
             known = metrics[output.name]
             watched = self._watched(output.name, known, wanted) if len(parts) > 1 else "loss"
-            forests.append(Growing(feature, forest, rows, standing, known, watched))
+            clip = partial(clipped, job.features, output.name)
+            forests.append(Growing(feature, forest, rows, standing, known, clip, watched))
         statistics = before.statistics if before is not None else {}
         boosting = Boosting(
             job,

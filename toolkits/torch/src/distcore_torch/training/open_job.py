@@ -19,6 +19,7 @@ from distcore_data.stores.run_sync import MODEL
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.guests import put_back
 from distcore_torch.packing import pack
+from distcore_torch.prediction import answers
 from distcore_torch.training.job import output_folder
 from distcore_torch.training.scores import Scores
 
@@ -86,7 +87,7 @@ class Opened:
         scores = self._scores[split]
         try:
             for batch in self.batches(split):
-                scores.update(predictor.predict(batch), batch)
+                scores.update(answers(predictor, self.features, batch), batch)
             return scores.compute()
         finally:  # the predictor may fail half-way
             scores.reset()
