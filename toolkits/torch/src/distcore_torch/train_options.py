@@ -161,7 +161,9 @@ class TrainerOptions(Options):
         LearningRateScheduler.model_construct(), description="Warm-up, decay and plateau."
     )
     learning_rate_scaling: Literal["constant", "sqrt", "linear"] = Field(
-        "linear", description="How the learning rate grows with the number of workers."
+        "linear",
+        description="How the learning rate grows with the number of workers. A run that goes on "
+        "with another number keeps the rate that it was begun with.",
     )
     gradient_clipping: GradientClipping | None = Field(
         GradientClipping.model_construct(), description="Bounds on the gradients."

@@ -456,6 +456,28 @@ def test_progress_counts_the_steps_and_those_before_this_process(tmp_path):
     assert progress.rows_per_unit == 15  # 150 rows in 10 steps
 
 
+@pytest.mark.parametrize("scheduler", [{}, {"decay": "exponential", "warmup_fraction": 0.3}])
+def test_a_run_keeps_the_learning_rate_that_it_was_begun_with(scheduler, tmp_path):
+    """With twice as many workers it had twice the rate from then on."""
+
+    def run(rate, **more):
+        options = {"epochs": 3, "learning_rate": rate, "learning_rate_scheduler": scheduler}
+        return TinyRun(options, checkpoints=str(tmp_path), **more)
+
+    for rate, step in ((0.01, 12), (0.02, 15)):
+        loop, loader, _ = tiny_loop(run(rate), SingleProcess())
+        if step > 12:
+            loop.resume(tmp_path)
+        loader.actions[step] = lambda: signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run()
+    loop = tiny_loop(run(0.04), SingleProcess())[0]
+    loop.resume(tmp_path)
+    loop.run()
+    whole = in_process(TinyRun(run(0.01).options))
+    assert weights_digest(loop.work.module) == whole["digest"]
+
+
 def test_train_steps_override_epochs():
     state = in_process(TinyRun({"epochs": 100, "train_steps": 13}))["state"]
     assert (state["step"], state["epoch"], state["step_in_epoch"]) == (13, 1, 3)

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -392,6 +392,7 @@ class TrainLoop:
             "sums": sums,
             "optimizer": optimizer,
             "plateau": self.plateau.state(),
+            "learning_rate": self.schedule.shape.base,
             "scaler": scaler.state_dict() if scaler is not None else None,
             "best_is_last": not self.callbacks.evaluates
             and state.best.get("step") == state.step == state.round_step,
@@ -423,6 +424,7 @@ class TrainLoop:
         load_optimizer_state(self.stepper.optimizer, saved["optimizer"], parts["optimizer"])
         self.callbacks.load_state(parts["callbacks"])
         self.plateau.restore(saved["plateau"])
+        self._keep_learning_rate(saved.get("learning_rate"))
         self.schedule.reductions = self.plateau.reductions
         scaler = self.stepper.losses.scaler
         if scaler is not None and saved["scaler"] is not None:
@@ -433,6 +435,20 @@ class TrainLoop:
         self.stepper.gradients.settle()
         self._take_sums(saved["sums"])
         log.info("Going on after step %d (%s).", state.step, self._place(found.path))
+
+    def _keep_learning_rate(self, begun: float | None) -> None:
+        """Go by the rate that the run was begun with, whatever number of workers there is now.
+
+        begun: before any change; None: an older version did not note it."""
+        shape = self.schedule.shape
+        if begun is None or begun == shape.base:
+            return
+        log.info(
+            "The learning rate stays that of the workers that the run was begun with: %g, and not "
+            "%g.",
+            *(begun, shape.base),
+        )
+        self.schedule = Schedule(self.schedule.options, replace(shape, base=begun))
 
     def _take_sums(self, parts: list[list[float]]) -> None:
         """Take this rank's of the sums that were saved."""
