@@ -206,6 +206,11 @@ def test_auto_goes_by_the_rows_and_nothing_else(rows: int, expected: int) -> Non
         ({"effective_batch_size": 256}, 2, (128, 1, 128)),
         ({"effective_batch_size": 256, "gradient_accumulation_steps": 4}, 2, (32, 4, 32)),
         ({"effective_batch_size": 256, "batch_size": 16}, 2, (16, 8, 16)),
+        (
+            {"effective_batch_size": 64, "batch_size": 16, "gradient_accumulation_steps": 2},
+            2,
+            (16, 2, 16),
+        ),
         ({"max_batch_size": 50}, 1, (50, 1, 50)),
         ({"eval_batch_size": "auto", "batch_size": 7}, 1, (7, 1, 7)),
     ],
@@ -236,7 +241,12 @@ def test_a_step_sees_exactly_the_effective_batch(
 
 
 @pytest.mark.parametrize(
-    "values", [{"effective_batch_size": 9}, {"effective_batch_size": 12, "batch_size": 4}]
+    "values",
+    [
+        {"effective_batch_size": 9},
+        {"effective_batch_size": 12, "batch_size": 4},
+        {"effective_batch_size": 128, "batch_size": 16, "gradient_accumulation_steps": 2},
+    ],
 )
 def test_an_effective_batch_that_workers_cannot_share_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="workers"):

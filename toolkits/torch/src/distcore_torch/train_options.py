@@ -323,7 +323,8 @@ class TrainerOptions(Options):
     def batch_sizes(self, workers: int) -> BatchSizes:
         """Batch sizes for a number of workers, by Ludwig's rules; auto is the most that it can be.
 
-        Raises ValueError if effective_batch_size cannot be shared out evenly over the workers."""
+        Raises ValueError if effective_batch_size cannot be shared out evenly over the workers, or
+        is another than the other two make, which Ludwig goes by without a word."""
         per_worker, accumulation, effective = (
             self.batch_size,
             self.gradient_accumulation_steps,
@@ -353,6 +354,12 @@ class TrainerOptions(Options):
                         "them"
                     )
                 accumulation = share // per_worker
+            elif share != per_worker * accumulation:
+                raise ValueError(
+                    f"effective_batch_size {effective} on {workers} workers leaves {share} rows "
+                    f"each, and not batch_size {per_worker} × gradient_accumulation_steps "
+                    f"{accumulation}; leave one of the three out"
+                )
         rows = (
             min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE)
             if per_worker == "auto"
