@@ -705,6 +705,14 @@ def test_what_may_change_on_resume_and_what_may_not():
     check_identity(ours(), speed, "here")
     before = {**ours(), "config": {**ours()["config"], "trainer": {"replay": False, **TRAINER}}}
     check_identity(before, speed, "here")  # of a version that did not let go of it
+    shared = {"batch_size": 16, "effective_batch_size": 64, "max_batch_size": 32}
+    check_identity(ours(), ours({**shared, "gradient_accumulation_steps": 2}), "here")
+    exact = {**shared, "exact": True}
+    check_identity(ours(exact), ours(exact), "here")
+    with pytest.raises(CheckpointError, match=r"run: trainer\.batch_size was 16 and is 32\. Res"):
+        check_identity(ours(exact), ours({**exact, "batch_size": 32}), "here")
+    with pytest.raises(CheckpointError, match=r"run: trainer\.exact was not there and is true\. R"):
+        check_identity(ours(shared), ours({**shared, "exact": True}), "here")
     for other, what in (
         (
             ours({"learning_rate": 0.2}),
@@ -738,7 +746,7 @@ def test_what_may_change_on_resume_and_what_may_not():
             ours(combiner={"type": "concat", "layers": [{"size": 8}]}),
             r"combiner\.layers\[0\]\.size was not there and is 8",
         ),
-        ({**ours(), "global_batch_rows": 32}, "a step had 64 rows over all workers and has 32 "),
+        ({**ours(), "global_batch_rows": 32}, r"and has 32 \(set .*_size to 64, "),
         (ours(key="other"), "another cache"),
         (ours(seed=2), "random_seed was 1 and is 2"),
     ):

@@ -30,6 +30,15 @@ FREE_TO_CHANGE = (
 """Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast,
 not what."""
 
+SHARING = (
+    "batch_size",
+    "effective_batch_size",
+    "gradient_accumulation_steps",
+    "max_batch_size",
+)
+"""Options of `trainer` that say how the rows of a step are shared out. A resumed run may have them
+otherwise where a step has as many rows; but not an exact one, whose bits they are part of."""
+
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
 
@@ -113,7 +122,7 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     config = dict(job.config)
     sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
     return {
-        "config": {**sections, "trainer": _bound(config.get("trainer", {}))},
+        "config": {**sections, "trainer": config.get("trainer", {})},
         "cache": job.cache.key,
         "seed": job.seed,
         "global_batch_rows": global_batch,
@@ -121,16 +130,19 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     }
 
 
-def _bound(trainer: JSON) -> JSON:
-    """The options of `trainer` that a resumed run must have as they were."""
-    return {name: value for name, value in trainer.items() if name not in FREE_TO_CHANGE}
+def _bound(config: JSON, exact: bool) -> JSON:
+    """The config with those options of `trainer` alone that a resumed run must have as they
+    were."""
+    free = {*FREE_TO_CHANGE, *(() if exact else SHARING)}
+    trainer = config.get("trainer", {})
+    return {**config, "trainer": {name: trainer[name] for name in trainer.keys() - free}}
 
 
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
-    # An option may have been bound when the checkpoint was written.
-    before = {**saved["config"], "trainer": _bound(saved["config"].get("trainer", {}))}
-    other = [*_differences(before, ours["config"])]
+    configs = saved["config"], ours["config"]
+    exact = any(each.get("trainer", {}).get("exact") for each in configs)
+    other = [*_differences(*(_bound(each, exact) for each in configs))]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
@@ -139,8 +151,9 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     if saved["global_batch_rows"] != ours["global_batch_rows"]:
         other.append(
             f"a step had {saved['global_batch_rows']} rows over all workers and has "
-            f"{ours['global_batch_rows']} (set effective_batch_size to keep it under another "
-            "number of workers)"
+            f"{ours['global_batch_rows']} (set trainer.effective_batch_size to "
+            f"{saved['global_batch_rows']}, and leave out batch_size or "
+            "gradient_accumulation_steps, to keep it under another number of workers)"
         )
     loader = [*_differences(saved["loader"], ours["loader"], "backend.loader")]
     if loader:
