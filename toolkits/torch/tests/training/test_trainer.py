@@ -707,6 +707,9 @@ def test_what_may_change_on_resume_and_what_may_not():
     check_identity(before, speed, "here")  # of a version that did not let go of it
     shared = {"batch_size": 16, "effective_batch_size": 64, "max_batch_size": 32}
     check_identity(ours(), ours({**shared, "gradient_accumulation_steps": 2}), "here")
+    place = {"fully_executed": False, "prefetch": 0, "lanes": 16}
+    check_identity(ours(), ours(loader=place), "here")
+    check_identity(ours(loader=place), ours(), "here")
     exact = {**shared, "exact": True}
     check_identity(ours(exact), ours(exact), "here")
     with pytest.raises(CheckpointError, match=r"run: trainer\.batch_size was 16 and is 32\. Res"):
@@ -739,8 +742,8 @@ def test_what_may_change_on_resume_and_what_may_not():
             r'is \["a"\]; input_features\.b\.type was "number" and is not there',
         ),
         (
-            ours(loader={"lanes": 8}),
-            r"backend\.loader\.lanes was not there and is 8, so rows would come in another order",
+            ours(loader={"lanes": 8, "prefetch": 0}),
+            r"backend\.loader\.lanes was 16 and is 8, so rows would come in another order",
         ),
         (
             ours(combiner={"type": "concat", "layers": [{"size": 8}]}),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DifferentRun
+from distcore_core.registry.manager import environment_plugins
 from distcore_data.flat_config import apart, flattened
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "ra
 WRITTEN_OUT = ("trainer", "preprocessing")
 """Sections that are saved with every option. In the others one that nobody gave is not there, and
 has its default: `activation: null` is not as if nothing were said."""
+
+DEALING = {"lanes", "window_size_bytes"}
+"""Options of a loader that deals rows to lanes on which their order depends."""
 
 NOT_THERE = object()
 """In place of the value of an option that a config does not name."""
@@ -130,6 +134,21 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     }
 
 
+def _orders(saved: JSON, ours: JSON) -> tuple[JSON, JSON]:
+    """What decides the order of rows of two loaders: of one that deals them to lanes those and its
+    windows, with the defaults; of another every option."""
+    if saved == ours or saved["type"] != ours["type"]:
+        return saved, ours
+    plugins, found = environment_plugins(), list[JSON]()
+    for each in (saved, ours):
+        options = {name: value for name, value in each.items() if name != "type"}
+        valid = plugins.validate("loaders", each["type"], options)
+        whole = valid.model_dump(mode="json") if valid is not None else {}
+        names = whole.keys() & DEALING if "lanes" in whole else whole.keys()
+        found.append({name: whole[name] for name in names})
+    return found[0], found[1]
+
+
 def _bound(config: JSON, exact: bool) -> JSON:
     """The config with those options of `trainer` alone that a resumed run must have as they
     were."""
@@ -155,7 +174,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
             f"{saved['global_batch_rows']}, and leave out batch_size or "
             "gradient_accumulation_steps, to keep it under another number of workers)"
         )
-    loader = [*_differences(saved["loader"], ours["loader"], "backend.loader")]
+    loader = [*_differences(*_orders(saved["loader"], ours["loader"]), "backend.loader")]
     if loader:
         other.append(f"{' and '.join(loader)}, so rows would come in another order")
     if other:
