@@ -95,6 +95,15 @@ def test_how_gradients_travel(options, wire):
     assert found.plain == (not found.half and found.before == 1.0)
 
 
+def test_what_changes_the_update_is_bound_where_a_run_goes_on():
+    """With `op: sum` steps are larger from there on; by default they are any other trainer's."""
+    wheres = {"num_workers": 4, "logdir": "logs", "op": "average"}
+    assert Plugins().make(TRAINER, "horovod", wheres).bound == {}
+    assert Plugins().make(TRAINER, "data_parallel", {"num_workers": 4}).bound == {}
+    given = {"op": "sum", "compression": "fp16"}
+    assert Plugins().make(TRAINER, "horovod", {**wheres, **given}).bound == given
+
+
 @pytest.mark.parametrize(
     ("given", "rate"), [({}, 0.004), ({"learning_rate_scaling": "constant"}, 0.001)]
 )

@@ -202,13 +202,14 @@ class Search:
         }
 
     def _trainer(self) -> JSON | None:
-        """The trainer and its options; None for those of torch, which make the same steps."""
-        from distcore_torch.training.trainer import TorchTrainer
+        """The trainer and its options, as far as the models depend on them; None for those of
+        torch that make the same steps."""
+        from distcore_torch.training.bound import BoundTrainer
 
-        if isinstance(self.session.make(TRAINER), TorchTrainer):
-            return None
-        reference = self.session.reference(TRAINER)
-        return {"type": reference.name, **reference.options}
+        trainer, reference = self.session.make(TRAINER), self.session.reference(TRAINER)
+        if not isinstance(trainer, BoundTrainer):
+            return {"type": reference.name, **reference.options}
+        return {"type": reference.name, **trainer.bound} if trainer.bound else None
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, again = self.session, begin_again(work)

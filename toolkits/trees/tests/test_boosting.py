@@ -200,7 +200,9 @@ def test_a_run_goes_on_with_more_rounds_and_with_no_other_trees(trainer, tmp_pat
     options = {"early_stopping_rounds": 0, "trees_per_evaluation": 5}
     first = trained(tmp_path, trainer, num_boost_round=10, **options)
     again = {"model_resume_path": first.directory, "view": "none"}
-    with pytest.raises(DifferentRun, match=r"another learning_rate\. Resume with the options"):
+    with pytest.raises(
+        DifferentRun, match=r"trainer\.learning_rate was 0\.\d+ and is 0\.5\. Resume"
+    ):
         distcore.train(
             config(tmp_path, trainer, num_boost_round=10, learning_rate=0.5, **options),
             data.table(),
@@ -281,6 +283,32 @@ def test_a_search_of_the_trainers_options(trainer, tmp_path):
     manifest = json.loads((Path(found.model) / "model.json").read_text())
     assert manifest["extra"]["best"]["metric"] == "roc_auc"
     assert manifest["extra"]["best"]["value"] == found.best["score"]
+
+
+def test_a_search_goes_on_with_other_threads_and_with_no_other_trees(tmp_path):
+    """It is moved to a machine with other CPUs."""
+
+    def searched(**options):
+        made = config(tmp_path, "lightgbm", num_boost_round=4, **options)
+        made["hyperopt"] = {
+            "metric": "loss",
+            "output_feature": "y",
+            "parameters": {
+                "backend.trainer.learning_rate": {"space": "grid_search", "values": [0.1, 0.3]}
+            },
+            "executor": {"type": "local", "max_concurrent_trials": 1},
+        }
+        folder = tmp_path / "search" / "hyperopt_run"
+        going_on = {"model_resume_path": folder} if folder.exists() else {}
+        return distcore.hyperopt(
+            made, data.table(), output_directory=tmp_path / "search", view="none", **going_on
+        )
+
+    first = searched()
+    assert searched(num_threads=2, lambda_l2=0.0).best == first.best
+    for other in ({"num_leaves": 7}, {"early_stopping_rounds": 1}):
+        with pytest.raises(UserError, match=r"another one: backend\.trainer differ"):
+            searched(**other)
 
 
 def test_a_search_that_changes_what_trials_ask_for_is_refused(tmp_path):

@@ -38,6 +38,8 @@ class HorovodTrainer(TorchTrainer):
     If the launcher is elastic, `num_workers` is the number of ranks that batches are planned
     for."""
 
+    binding = ("op", "compression", "gradient_predivide_factor")
+
     def workers(self, backend: Backend) -> int:
         """The launcher's ranks (the planned ones if it is elastic), else as TorchTrainer."""
         process_group = launch_of(backend)

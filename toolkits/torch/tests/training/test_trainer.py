@@ -677,7 +677,7 @@ def test_what_may_change_on_resume_and_what_may_not():
     from distcore_data.cache import Cache
     from distcore_torch.training.state import check_identity, identity
 
-    def ours(trainer=None, seed=1, key="k", features="ab", loader=None, **sections):
+    def ours(trainer=None, seed=1, key="k", features="ab", loader=None, options=None, **sections):
         config = {
             "input_features": [{"name": name, "type": "number"} for name in features],
             "combiner": {"type": "concat"},
@@ -693,7 +693,7 @@ def test_what_may_change_on_resume_and_what_may_not():
             seed=seed,
             opener="",
         )
-        return identity(job, 64)
+        return identity(job, 64, options or {})
 
     check_identity(
         ours(),
@@ -716,7 +716,10 @@ def test_what_may_change_on_resume_and_what_may_not():
         check_identity(ours(exact), ours({**exact, "batch_size": 32}), "here")
     with pytest.raises(CheckpointError, match=r"run: trainer\.exact was not there and is true\. R"):
         check_identity(ours(shared), ours({**shared, "exact": True}), "here")
+    older = {name: value for name, value in ours().items() if name != "options"}
+    check_identity(older, ours(options={"op": "sum"}), "here")
     for other, what in (
+        (ours(options={"op": "sum"}), r'backend\.trainer\.op was not there and is "sum"\. Resume'),
         (
             ours({"learning_rate": 0.2}),
             r"another run: trainer\.learning_rate was 0\.1 and is 0\.2\. Resume",

@@ -15,7 +15,7 @@ from distcore_torch import tell_checkpoint
 from distcore_torch.training import checkpoint
 from distcore_torch.training.job import checkpoints_of, own_checkpoints
 from distcore_torch.training.state import check_identity, identity
-from distcore_trees.options import NOT_THE_MODELS
+from distcore_trees.options import HOW_LONG
 
 if TYPE_CHECKING:
     from distcore_torch.training.open_job import Opened
@@ -33,11 +33,13 @@ class Before:
 
 
 class Checkpoints:
-    """Those of one run, in its folder and its bucket; its listeners hear of each."""
+    """Those of one run, in its folder and its bucket; its listeners hear of each.
 
-    def __init__(self, opened: Opened, options: TreeOptions) -> None:
+    bound: `BoundTrainer.bound`."""
+
+    def __init__(self, opened: Opened, options: TreeOptions, bound: JSON) -> None:
         job = opened.job
-        self._opened, self._job, self._options = opened, job, options
+        self._opened, self._job, self._options, self._bound = opened, job, options, bound
         self._folder = own_checkpoints(job)
 
     def save(self, rounds: int, forests: Sequence[Growing], statistics: JSON) -> None:
@@ -76,15 +78,6 @@ class Checkpoints:
         found = checkpoint.load_newest(checkpoints_of(resume))
         saved, ours = found.state["identity"], self._identity()
         check_identity(saved, ours, found.path)
-        other = [
-            name for name, value in ours["options"].items() if saved["options"].get(name) != value
-        ]
-        if other:
-            raise DifferentRun(
-                f"The checkpoint {found.path} is of another run: backend.trainer has another "
-                f"{', '.join(other)}. Resume with the options it was started with, or start a "
-                "new run."
-            )
         if found.step > self._options.num_boost_round:
             raise DifferentRun(
                 f"The checkpoint {found.path} has {found.step} rounds, and num_boost_round is "
@@ -95,5 +88,5 @@ class Checkpoints:
 
     def _identity(self) -> JSON:
         """What must be the same if a run is gone on with."""
-        options = self._options.model_dump(mode="json", exclude=set(NOT_THE_MODELS))
-        return {**identity(self._job, 0), "options": options}
+        bound = {name: self._bound[name] for name in self._bound.keys() - set(HOW_LONG)}
+        return identity(self._job, 0, bound)

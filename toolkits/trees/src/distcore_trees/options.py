@@ -35,5 +35,8 @@ class TreeOptions(BaseModel):
         return self.trees_per_evaluation or max(1, self.num_boost_round // 20)
 
 
-NOT_THE_MODELS = ("num_boost_round", "early_stopping_rounds", "num_threads")
-"""Options with which a run may go on otherwise than it began."""
+NOT_THE_MODELS = ("num_threads",)
+"""Options that only say how fast it trains."""
+
+HOW_LONG = ("num_boost_round", "early_stopping_rounds")
+"""Options with which a run may go on otherwise than it began; but not a search."""

@@ -17,14 +17,14 @@ from distcore_core.contracts import (
     Backend,
     Batch,
     FeatureSet,
-    TrainerBase,
     TrainJob,
     TrainResult,
 )
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_core.progress import Progress
-from distcore_trees.options import TreeOptions
+from distcore_torch.training.bound import BoundTrainer
+from distcore_trees.options import NOT_THE_MODELS, TreeOptions
 from distcore_trees.outputs import Output, outputs_of, refuse_ragged
 from distcore_trees.rows import Rows, beside, category_columns, matrix, target_of
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 OptionsType = TypeVar("OptionsType", bound=TreeOptions)
 
 
-class TreeTrainer(TrainerBase, Generic[OptionsType]):
+class TreeTrainer(BoundTrainer, Generic[OptionsType]):
     """Boosts in one process, whose threads share the work.
 
     name: of the trainer, for messages. ending: of the files of trees. losses: types of losses that
@@ -90,6 +90,12 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
         """The threads, if their number is given."""
         return {"CPU": self.options.num_threads} if self.options.num_threads else {}
 
+    @property
+    def bound(self) -> JSON:
+        """Every option but that of the threads."""
+        found: JSON = self.options.model_dump(mode="json", exclude=set(NOT_THE_MODELS))
+        return found
+
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """What `fit` would do."""
         return {
@@ -133,7 +139,7 @@ class TreeTrainer(TrainerBase, Generic[OptionsType]):
                 "on values as they were encoded for that model. Leave out its path."
             )
         with open_job(job) as opened:
-            checkpoints = Checkpoints(opened, self.options)
+            checkpoints = Checkpoints(opened, self.options, self.bound)
             seed = (job.seed ^ job.seed >> 32) & 0xFFFFFFFF
             boosting = self._boosting(opened, seed, checkpoints, progress)
             boosting.run()

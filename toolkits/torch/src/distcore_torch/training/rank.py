@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 
 
 def fit_rank(
-    job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress
+    job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress, bound: JSON
 ) -> TrainResult | None:
-    """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
+    """Train this rank of the job; strategy: set up; bound: `BoundTrainer.bound`. The result in rank
+    0, None in the others."""
     keep_freed_memory()
     options = train_options(job)
     rank = strategy.rank
@@ -83,7 +84,7 @@ def fit_rank(
             checkpoints=own_checkpoints(job),
             ledger=job.directory / LEDGER if job.save_statistics and job.directory else None,
             mirror=job.mirror,
-            identity=identity(job, plan.batch_rows),
+            identity=identity(job, plan.batch_rows, bound),
             on_round=partial(_tell_round, plugins, job.directory),
             on_checkpoint=partial(_tell_checkpoint, plugins),
         )

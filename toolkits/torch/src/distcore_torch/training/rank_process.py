@@ -59,7 +59,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
                 listening(extensions, plugins, put_back),
                 _reporting(progress, rank) as shown,
             ):
-                return fit_rank(job, strategy, plugins, shown)
+                return fit_rank(job, strategy, plugins, shown, trainer.bound)
     finally:
         strategy.teardown()
 

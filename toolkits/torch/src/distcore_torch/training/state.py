@@ -43,7 +43,7 @@ otherwise where a step has as many rows; but not an exact one, whose bits they a
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
 
-WRITTEN_OUT = ("trainer", "preprocessing")
+WRITTEN_OUT = ("trainer.", "preprocessing.", "backend.trainer.")
 """Sections that are saved with every option. In the others one that nobody gave is not there, and
 has its default: `activation: null` is not as if nothing were said."""
 
@@ -120,9 +120,9 @@ class TrainState:
         return False
 
 
-def identity(job: TrainJob, global_batch: int) -> JSON:
+def identity(job: TrainJob, global_batch: int, bound: JSON) -> JSON:
     """What must be the same where a run is resumed: the config section by section, cache, seed,
-    batches and order."""
+    batches, order and `BoundTrainer.bound`."""
     config = dict(job.config)
     sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
     return {
@@ -131,6 +131,7 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
         "seed": job.seed,
         "global_batch_rows": global_batch,
         "loader": {"type": job.loader.name, **job.loader.options},
+        "options": bound,
     }
 
 
@@ -159,9 +160,9 @@ def _bound(config: JSON, exact: bool) -> JSON:
 
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
-    configs = saved["config"], ours["config"]
-    exact = any(each.get("trainer", {}).get("exact") for each in configs)
-    other = [*_differences(*(_bound(each, exact) for each in configs))]
+    before, now = saved["config"], ours["config"]
+    exact = any(each.get("trainer", {}).get("exact") for each in (before, now))
+    other = [*_differences(_bound(before, exact), _bound(now, exact))]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
@@ -177,6 +178,8 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     loader = [*_differences(*_orders(saved["loader"], ours["loader"]), "backend.loader")]
     if loader:
         other.append(f"{' and '.join(loader)}, so rows would come in another order")
+    if "options" in saved:  # an older version noted those of trees alone
+        other += _differences(saved["options"], ours["options"], "backend.trainer")
     if other:
         raise DifferentRun(
             f"The checkpoint {where} is of another run: {'; '.join(other)}. "
@@ -192,7 +195,7 @@ def _differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
     )
     for path in sorted(old.keys() | new.keys()):
         one, other = old.get(path, NOT_THERE), new.get(path, NOT_THERE)
-        brought = NOT_THERE in (one, other) and path.partition(".")[0] in WRITTEN_OUT
+        brought = NOT_THERE in (one, other) and f"{path}.".startswith(WRITTEN_OUT)
         if _text(one) != _text(other) and not (brought and _is_off({**old, **new}[path])):
             one, other = apart(path, (one, other))
             yield f"{path} was {_shown(one)} and is {_shown(other)}"

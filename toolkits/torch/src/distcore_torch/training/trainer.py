@@ -4,7 +4,7 @@ that starts them."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from distcore_core.contracts import (
     FeatureSet,
     Predictor,
     Rank,
-    TrainerBase,
     TrainJob,
     TrainResult,
     WorkerGroup,
@@ -24,6 +23,7 @@ from distcore_core.contracts import (
 from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
+from distcore_torch.training.bound import BoundTrainer
 from distcore_torch.training.job import own_checkpoints, train_options
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.rank_process import last_checkpoint, launched_rank, train_rank
@@ -40,7 +40,7 @@ default, and half of the loader's lanes, so that neither refuses a machine for i
 its share of the CPUs as threads."""
 
 
-class TorchTrainer(TrainerBase):
+class TorchTrainer(BoundTrainer):
     """Fits a torch module over one or many ranks.
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
@@ -48,8 +48,10 @@ class TorchTrainer(TrainerBase):
     `num_workers` is not set.
     rendezvous: how ranks find each other on backends that leave it to the worker group
         (`contracts.WorkerGroup`).
+    binding: names of the options that change what a step makes of the gradients.
     """
 
+    binding: Collection[str] = ()
     rendezvous: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -147,6 +149,15 @@ class TorchTrainer(TrainerBase):
         from distcore_torch.training.torch_model import open_predictor
 
         return open_predictor(directory, features, trust=trust)
+
+    @property
+    def bound(self) -> JSON:
+        """Those of `binding` that are not at their default: so every trainer makes the same
+        steps, and a run may move from one to another."""
+        if not self.binding:
+            return {}
+        found: JSON = self.options.model_dump(include=set(self.binding), exclude_defaults=True)
+        return found
 
     # -------------------------------------------------------------- inside
 
