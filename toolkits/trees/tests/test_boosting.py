@@ -334,7 +334,7 @@ def test_texts_and_sets_are_refused_by_name(trainer, tmp_path):
 
 
 @BOTH
-def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, tmp_path):
+def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, tmp_path, caplog):
     """Whatever metric is asked for: only the validation split has it."""
     made = config(tmp_path, trainer, num_boost_round=4)
     made["preprocessing"] = {"split": {"type": "random", "probabilities": [0.8, 0.0, 0.2]}}
@@ -345,6 +345,12 @@ def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, 
     )
     best = json.loads((Path(outcome.model) / "model.json").read_text())["extra"]["best"]
     assert (best["metric"], best["step"]) == ("loss", 4)
+    said = "no validation rows, so trainer.validation_metric accuracy picks no round: all are kept"
+    assert said in caplog.text
+    made["backend"]["trainer"] = {"type": "local"}
+    caplog.clear()
+    distcore.train(made, data.table(200), output_directory=tmp_path / "results", view="none")
+    assert "accuracy picks no round: the training loss of combined does" in caplog.text
 
 
 @BOTH

@@ -527,6 +527,23 @@ def test_the_goal_is_chosen_as_in_ludwig(asked, chosen, monkeypatch):
     assert (found.split, found.field, found.metric) == ("validation", *chosen)
 
 
+def test_a_goal_is_checked_where_nothing_is_validated(monkeypatch):
+    """The training loss decided without a word, whatever was asked for."""
+    monkeypatch.setattr(TinyFeature, "metrics", lambda self, _: {"usual": None})
+
+    def made(**asked):
+        return Monitor(TinyFeatures(), TrainerOptions.model_validate(asked), validates=False)
+
+    for asked in ({"validation_metric": "nonsense"}, {"validation_field": "nobody"}):
+        with pytest.raises(ConfigError, match=r"nonsense|nobody"):
+            made(**asked)
+    found = made(validation_metric="usual")
+    assert (str(found), found.passed_over) == ("training loss of combined", "usual")
+    for asked in ({}, {"validation_field": "y"}, {"validation_metric": "loss"}):
+        assert (made(**asked).metric, made(**asked).passed_over) == ("loss", "")
+    assert made(validation_metric="usual", evaluate_training_set=True).metric == "usual"
+
+
 @pytest.mark.parametrize("split", ["train", "training", "validation"])
 def test_a_plateau_may_be_of_either_split(split):
     scheduler = {"reduce_on_plateau": 1, "reduce_eval_split": split}

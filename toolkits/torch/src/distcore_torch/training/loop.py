@@ -15,6 +15,7 @@ import torch
 
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
+from distcore_data.printable import printable
 from distcore_data.stores.run_sync import how_to_go_on
 from distcore_torch.training import checkpoint
 from distcore_torch.training.callbacks import Callbacks
@@ -118,6 +119,13 @@ class TrainLoop:
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
         self.monitor = Monitor(work.features, options, work.validation is not None)
+        if self.monitor.passed_over and strategy.rank.index == 0:
+            log.warning(
+                "There are no validation rows, so trainer.validation_metric %s picks no round: the "
+                "%s does. Give preprocessing.split a validation part, or set "
+                "trainer.evaluate_training_set.",
+                *(printable(self.monitor.passed_over), self.monitor),
+            )
         loaders = {"training": work.train_in_order, "validation": work.validation}
         self.rounds = Rounds(
             work.module,

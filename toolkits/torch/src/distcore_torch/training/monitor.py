@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Monitor:
     """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`).
 
-    Without a validation split the training loss decides. Raises ConfigError for a field or metric
+    Without a validation split the training loss decides; passed_over: the metric that was asked
+    for, which then does not. Raises ConfigError for a field or metric
     that is not there. A feature's own choice of metric is believed: to look would import the
     metrics before the first step.
     """
@@ -28,13 +29,13 @@ class Monitor:
         self.split = "validation" if validates else "training"
         self.weights = {each.name: each.loss_weight for each in features.outputs}
         self._features = features
-        if validates or options.evaluate_training_set:
-            self.field, self.metric = self._choose(
-                options.validation_field, options.validation_metric
-            )
-        else:
+        asked = options.validation_field, options.validation_metric
+        self.field, self.metric = self._choose(*asked)
+        self.passed_over = ""
+        if not validates and not options.evaluate_training_set:
+            if self.metric != "loss" and options.validation_metric is not None:
+                self.passed_over = self.metric
             self.field, self.metric = options.validation_field or COMBINED, "loss"
-            self._check(self.field, "loss", "trainer.validation_field")
         scheduler = options.learning_rate_scheduler
         split = scheduler.reduce_eval_split
         self.plateau_split = {"train": "training"}.get(split, split)
