@@ -597,6 +597,23 @@ def test_an_experiment_that_is_gone_on_with_tells_of_its_own_model(place):
     assert "receipt.json" not in names(place.results), "that told of the model before"
 
 
+def test_a_run_without_its_description_is_gone_on_with_by_its_config(place):
+    place.good("train", "--skip_save_training_description")
+    assert "description.json" not in names(place.results)
+    words = ["train", "--dataset", str(place.folder / place.data), "--model_resume_path"]
+    assert main([*words, str(place.results)]) == 2
+    told = place.capsys.readouterr().err
+    assert "has no description.json" in told
+    assert "--config" in told
+    again = ("--model_resume_path", place.results, "--config", place.folder / place.config)
+    done = place.good("train", *again, "--set", "trainer.epochs=3")
+    assert "Going on after step" in done.err
+    assert "description.json" in names(place.results)
+    (place.folder / "empty").mkdir()
+    message = place.refused("train", "--model_resume_path", place.folder / "empty")
+    assert "holds no run to go on with: there is no description.json and no checkpoints/" in message
+
+
 # ------------------------------------------------------------------ who listens
 
 LISTENER = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, Us
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
-from distcore_data.stores.run_sync import MODEL, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
 from distcore_search.vouched import DIGESTS, SCORES, write_vouched
 
 if TYPE_CHECKING:
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
     from distcore_core.contracts import TrainResult
     from distcore_data.cache import Cache
     from distcore_data.features import Features
+    from distcore_data.stores import Credentials
 
 DESCRIPTION = "description.json"
-"""What a run was begun with; a folder that holds it can be gone on with."""
+"""What a run was begun with, and so can be gone on with if no config is given."""
+
+NO_RUN = (
+    f"there is no {DESCRIPTION} and no {CHECKPOINTS}/. Give the experiment's folder, such as "
+    "results/experiment_run"
+)
 
 PREDICTIONS = "predictions.parquet"
 
@@ -126,29 +133,35 @@ def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
     Raises UserError if the folder holds no run, or what it was begun with is damaged."""
     from distcore.config import load_config
 
-    given = load_config(config) if config is not None or resume is None else None
-    if resume is None:
-        assert given is not None
+    if config is not None or resume is None:
+        given = load_config(config)
+        if resume is not None and not _was_begun(resume, given.backend.credentials):
+            raise UserError(f"{resume} holds no run to go on with: {NO_RUN}.")
         return given
     try:
-        description = _description(resume, given)
-        return given if given is not None else load_config(unsealed(description)["config"])
+        description = (
+            read_bounded(resume / DESCRIPTION)
+            if isinstance(resume, Path)
+            else Mirror.at(resume).store.read(DESCRIPTION)
+        )
+        return load_config(unsealed(description)["config"])
+    except (FileNotFoundError, NotADirectoryError):
+        if _was_begun(resume, None):
+            raise UserError(
+                f"{resume} has no {DESCRIPTION}, and so no config to go on with. Give the one that "
+                "the run was begun with: --config."
+            ) from None
+        raise UserError(f"{resume} holds no run to go on with: {NO_RUN}.") from None
     except (OSError, ValueError, KeyError) as error:
         raise UserError(damaged(f"{resume}/{DESCRIPTION}", error, CHANGED)) from None
 
 
-def _description(resume: Path | str, given: RunConfig | None) -> bytes:
-    """description.json of the run to go on with. Raises UserError if there is none."""
-    try:
-        if isinstance(resume, Path):
-            return read_bounded(resume / DESCRIPTION)
-        credentials = given.backend.credentials if given is not None else None
-        return Mirror.at(resume, credentials).store.read(DESCRIPTION)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the "
-            "experiment's folder, such as results/experiment_run."
-        ) from None
+def _was_begun(place: Path | str, credentials: Credentials | None) -> bool:
+    """Whether a run was begun in a folder, or at an address: its description may be left out."""
+    if isinstance(place, Path):
+        return any(os.path.exists(place / name) for name in (DESCRIPTION, CHECKPOINTS))
+    there = Mirror.at(place, credentials).store.list()
+    return any(name.partition("/")[0] in (DESCRIPTION, CHECKPOINTS) for name in there)
 
 
 def brought_model(session: Session, model: Path) -> Path:
