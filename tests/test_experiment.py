@@ -20,7 +20,7 @@ import torch
 
 import distcore
 from distcore.cli.main import main
-from distcore.workflow import summary_of_test
+from distcore.workflow import skips, summary_of_test
 from distcore_core.errors import UserError
 from distcore_data.cache.use import begin_use
 
@@ -198,6 +198,11 @@ SKIPS = {
     "skip_save_report": {"report.html", "summary.json"},
     "skip_save_log": set(),
 }
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_the_help_of_a_skip_names_all_that_it_leaves_out(skip):
+    assert all(each in skips.SKIPS[skip] for each in SKIPS[skip])
 
 
 def test_a_folder_that_was_made_and_cannot_be_opened_is_an_error_and_not_another_name(
