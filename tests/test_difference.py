@@ -299,6 +299,13 @@ def test_what_cannot_matter_to_an_exact_run_is_no_cause(runs):
     (cause,) = distcore.diff(kept, runs.planted(learns_otherwise)).causes
     assert cause.what == "trainer.learning_rate"
 
+    def deals_otherwise(receipt):
+        both(receipt)
+        option("backend.loader", {"lanes": 8})(receipt)
+
+    (cause,) = distcore.diff(kept, runs.planted(deals_otherwise)).causes
+    assert cause.what == "backend.loader.lanes"
+
 
 def test_the_version_of_torch_is_told_once_and_hides_nothing(runs):
     def change(receipt):

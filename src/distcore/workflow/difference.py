@@ -30,6 +30,8 @@ NO_CAUSE = ("extensions", "hyperopt", "plugins", "random_seed")
 NO_CAUSE_OPTIONS = (
     "backend.cache_dir",
     "backend.cache_format",
+    "backend.loader.fully_executed",
+    "backend.loader.prefetch",
     "backend.processor",
     "backend.trainer.logdir",
     "backend.trainer.max_retries",
@@ -250,7 +252,10 @@ def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
         (left, line), (right, other_line) = mine.get(path, ABSENT), theirs.get(path, ABSENT)
         if left == right or _section(path) in NO_CAUSE or path.startswith(NO_CAUSE_OPTIONS):
             continue
-        if path in ("trainer.exact", "trainer.parts") or (exact and path.startswith("backend.")):
+        if path in ("trainer.exact", "trainer.parts"):
+            continue
+        # A loader decides the order of the rows.
+        if exact and path.startswith("backend.") and not path.startswith("backend.loader."):
             continue
         left, right = apart(path, (left, right))
         yield Cause("config", path, left, right, line, other_line)
