@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from tests.conftest import CONFIG, csv
 
 import distcore
@@ -354,6 +355,16 @@ def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["equal"] is True
     assert found["compared"] == [first, first + 3]
+
+
+def test_a_replay_on_another_backend_deals_the_rows_as_the_run_did(run):
+    text = TEXT.replace(
+        "backend: local", "backend: {type: local, loader: {type: packed, lanes: 8}}"
+    )
+    trained = distcore.train(
+        yaml.safe_load(text), run.data, output_directory=run.folder / "dealt", view="none"
+    )
+    assert verify(trained.directory, backend="local").equal
 
 
 def test_a_run_in_a_bucket_is_verified(run, monkeypatch):

@@ -321,9 +321,11 @@ def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
     if not Path(str(receipt["data"].get("cache", ""))).exists():
         section["cache_dir"] = str(scratch / "cache")
     if backend is not None:
-        # Options of another backend and its trainer mean nothing here.
+        # Options of another backend and its trainer mean nothing here; the loader deals the rows.
         config["backend"] = {
-            name: section[name] for name in ("cache_dir", "cache_format") if name in section
+            name: section[name]
+            for name in ("cache_dir", "cache_format", "loader")
+            if name in section
         }
     elif not receipt["exact"] and receipt["workers"] > 1:
         section["trainer"] = {
