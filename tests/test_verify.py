@@ -408,9 +408,9 @@ def test_data_are_there_as_the_run_named_them(tmp_path, monkeypatch, written):
     named = written.format(tmp_path)
     receipt = {"data": {"dataset": named}}
     with pytest.raises(UserError, match="are not there to be read again"):
-        _data(receipt, None)
+        _data(receipt, {})
     (tmp_path / "table.parquet").touch()
-    assert _data(receipt, None) == {"dataset": named}
+    assert _data(receipt, {}) == {"dataset": named}
 
 
 def test_data_that_have_moved_are_named(run):
@@ -423,6 +423,22 @@ def test_data_that_have_moved_are_named(run):
         assert verify(run.copy(), moved).equal
     finally:
         moved.rename(run.data)
+
+
+def test_a_set_that_has_moved_is_named_and_the_others_are_where_they_were(run, capsys):
+    sets = {}
+    for name in ("training_set", "validation_set", "test_set"):
+        sets[name] = run.folder / f"{name}.csv"
+        sets[name].write_text(csv())
+    folder = distcore.train(
+        run.folder / "config.yaml", **sets, output_directory=run.folder / "sets", view="none"
+    ).directory
+    moved = sets["validation_set"].rename(run.folder / "moved_set.csv")
+    assert main(["verify", str(folder)]) == 2
+    assert "Say where they are: --validation_set PATH." in capsys.readouterr().err
+    assert main(["verify", str(folder), "--validation_set", str(moved)]) == 0
+    assert main(["verify", str(folder), "--dataset", "a", "--test_set", "b"]) == 2
+    assert "Both a dataset and separate sets were given" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

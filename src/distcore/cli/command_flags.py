@@ -249,6 +249,8 @@ def verify(parser: argparse.ArgumentParser) -> None:
     flags.flag(
         parser, "dataset", metavar="PATH", help="where its data are now; default: where they were"
     )
+    for each in ("training_set", "validation_set", "test_set"):
+        flags.flag(parser, each, metavar="PATH", help="the same, of a split that was given")
     flags.flag(
         parser,
         "steps",

@@ -37,6 +37,9 @@ def verify(arguments: Namespace) -> int:
     found = replay(
         arguments.run_folder,
         arguments.dataset,
+        training_set=arguments.training_set,
+        validation_set=arguments.validation_set,
+        test_set=arguments.test_set,
         steps=_steps(arguments.steps),
         backend=arguments.backend,
         credentials=arguments.credentials,

@@ -103,6 +103,9 @@ def verify(
     run: str | Path,
     dataset: Any = None,
     *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
     steps: tuple[int, int | None] | None = None,
     backend: str | None = None,
     credentials: Any = None,
@@ -113,6 +116,8 @@ def verify(
     Args:
         run: The run's folder, or its address in a bucket.
         dataset: Where its data are now; None: where they were.
+        training_set, validation_set, test_set: Where those of a given split are now; one that is
+            left out is where it was.
         steps: (from, to): replay from the checkpoint of that step, and compare until the other
             (None: the end).
         backend: Where to replay it; None: as the run.
@@ -127,6 +132,8 @@ def verify(
         UserError: The folder holds no receipt or ledger, no checkpoint of that step, or the data
             are not where they were, or a process is at work there.
     """
+    sets = {"training_set": training_set, "validation_set": validation_set, "test_set": test_set}
+    given = {"dataset": dataset, **sets}
     _refuse_under_way(run, credentials)
     with _here(run, credentials) as folder:
         # Of a run in a bucket this is a copy, which nobody knows by its name.
@@ -136,7 +143,7 @@ def verify(
             return Verified(flaws)
         receipt, ledger = read_run(folder, run)
         with temporary_folder("verify") as scratch:
-            replayed = _replay(folder, receipt, scratch, dataset, steps, backend, view)
+            replayed = _replay(folder, receipt, scratch, given, steps, backend, view)
             theirs, again = read_run(replayed, "The replay")
             if theirs["data"].get("digest") != receipt["data"].get("digest"):
                 return Verified((OTHER_DATA.format(run),))
@@ -284,7 +291,7 @@ def _replay(
     folder: Path,
     receipt: JSON,
     scratch: Path,
-    dataset: Any,
+    data: Mapping[str, Any],
     steps: tuple[int, int | None] | None,
     backend: str | None,
     view: str,
@@ -302,7 +309,7 @@ def _replay(
             config["trainer"]["train_steps"] = steps[1]
     found = train(
         config,
-        **_data(receipt, dataset),
+        **_data(receipt, data),
         random_seed=receipt["random_seed"],
         backend=backend,
         output_directory=scratch / "results",
@@ -357,16 +364,21 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
     return begun
 
 
-def _data(receipt: JSON, dataset: Any) -> dict[str, Any]:
-    if dataset is not None:
-        return {"dataset": dataset}
-    found = {name: receipt["data"][name] for name in SETS if receipt["data"].get(name)}
-    for where in found.values():
+def _data(receipt: JSON, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the data are, of which those that are given are elsewhere than they were."""
+    found = {name: each for name, each in given.items() if each is not None}
+    if "dataset" in found:
+        return found
+    for name in SETS:
+        where = receipt["data"].get(name)
+        if not where or name in found or (name == "dataset" and found):
+            continue
         if where.endswith(" in memory") or not _is_there(where):
             raise UserError(
                 f"The run's data, {where}, are not there to be read again. Say where they are: "
-                "--dataset PATH."
+                f"--{name} PATH."
             )
+        found[name] = where
     return found
 
 
