@@ -1,6 +1,7 @@
 """`distcore verify`: a run that is as it was is equal to its replay; every planted change is
 found."""
 
+import importlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from tests.conftest import CONFIG, csv
 
@@ -365,6 +367,53 @@ def test_a_replay_on_another_backend_deals_the_rows_as_the_run_did(run):
         yaml.safe_load(text), run.data, output_directory=run.folder / "dealt", view="none"
     )
     assert verify(trained.directory, backend="local").equal
+
+
+def test_a_run_that_began_with_the_weights_of_another_is_replayed_from_these(run, tmp_path):
+    model, config = tmp_path / "model", run.folder / "config.yaml"
+    shutil.copytree(run.first / "model", model)
+    started = distcore.train(
+        config, run.data, model_load_path=model, output_directory=tmp_path, view="none"
+    ).directory
+    assert verify(started).equal
+    causes = distcore.diff(run.first, started).causes
+    assert [each.kind for each in causes] == ["weights"]
+    longer = yaml.safe_load(TEXT.replace("epochs: 3", "epochs: 4"))
+    distcore.train(longer, run.data, model_resume_path=started, view="none")
+    assert verify(started).equal, "its receipt was written again"
+    for change, why in (
+        (lambda: shutil.copytree(started / "model", model, dirs_exist_ok=True), "they are others"),
+        (lambda: shutil.rmtree(model), "holds no model"),
+    ):
+        change()
+        with pytest.raises(UserError, match=f"cannot be replayed, because .*{why}"):
+            verify(started)
+
+
+NET = """from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+    def forward(self, batch):
+        return self.layer(batch["age"][:, None])
+"""
+
+
+def test_a_network_that_was_given_with_its_weights_is_replayed_from_these(
+    run, tmp_path, monkeypatch
+):
+    (tmp_path / "net_with_weights.py").write_text(NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    net = importlib.import_module("net_with_weights").Net()
+    torch.nn.init.constant_(net.layer.weight, 0.25)
+    folder = distcore.train(
+        run.folder / "config.yaml", run.data, model=net, output_directory=tmp_path, view="none"
+    ).directory
+    assert verify(folder).equal
+    (folder / "initial.safetensors").unlink()
+    with pytest.raises(UserError, match="cannot be replayed, because it began with the weights"):
+        verify(folder)
 
 
 def test_a_run_in_a_bucket_is_verified(run, monkeypatch):

@@ -233,6 +233,9 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
         yield Cause("data", "digest of the data", *digests)
     if one["random_seed"] != other["random_seed"]:
         yield Cause("seed", "random_seed", one["random_seed"], other["random_seed"])
+    begun, otherwise = ((each.get("initial_weights") or {}).get("sha256") for each in (one, other))
+    if begun != otherwise:
+        yield Cause("weights", "weights that training began with", begun, otherwise)
     yield from _of_config(one, other, exact)
     if one["exact"] != other["exact"]:
         yield Cause("exact", "trainer.exact", one["exact"], other["exact"])

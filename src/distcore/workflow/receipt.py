@@ -24,6 +24,7 @@ from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
 from distcore_core.registry.lock import files_of
+from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores.run_sync import MODEL
 from distcore_torch.processor import processor
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -66,14 +67,20 @@ FILES = (
 SKIP = "skip_save_training_description"
 
 
-def write(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
-    """Write the receipt of a run that is about to begin. description: what description.json says of
-    it."""
+def write(
+    session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON | None = None
+) -> None:
+    """Write the receipt of a run that is about to begin.
+
+    description: what description.json says of it. initial: the weights that it begins with, if
+        they are given: {"path": of a model or file, or its name in the run's folder, "sha256"}."""
     if SKIP not in skip:
-        results.write(session, RECEIPT, receipt_of(session, description, cache))
+        results.write(session, RECEIPT, receipt_of(session, description, cache, initial))
 
 
-def finish(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
+def finish(
+    session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON | None = None
+) -> None:
     """Write it again, of a run whose results are whole; or remove it, of one that goes on without a
     receipt, since it tells of the model before."""
     folder = session.directory
@@ -81,7 +88,7 @@ def finish(session: Session, description: JSON, cache: Cache, skip: Any) -> None
     if SKIP in skip:
         results.remove(session, RECEIPT)
         return
-    found = receipt_of(session, description, cache)
+    found = receipt_of(session, description, cache, initial)
     found["ranks"] = _ranks(session, folder)
     found["files"] = {}
     for name in FILES:
@@ -91,7 +98,20 @@ def finish(session: Session, description: JSON, cache: Cache, skip: Any) -> None
     results.write(session, RECEIPT, found)
 
 
-def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
+def initial_weights(session: Session) -> JSON | None:
+    """What the receipt of the run to go on with says of the weights that it began with."""
+    assert session.directory is not None
+    with suppress(OSError, ValueError):  # there is none, or nobody's to believe
+        if session.mirror is not None:
+            content = session.mirror.read(RECEIPT)
+        else:
+            content = read_bounded(session.directory / RECEIPT)
+        found: JSON | None = unsealed(content).get("initial_weights")
+        return found
+    return None
+
+
+def receipt_of(session: Session, description: JSON, cache: Cache, initial: JSON | None) -> JSON:
     """What the receipt says before training begins."""
     config, trainer = session.config, session.reference(TRAINER)
     used = [
@@ -110,6 +130,7 @@ def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
         },
         "data": description["data"],
         "cache_key": cache.key,
+        "initial_weights": initial,
         "random_seed": config.random_seed,
         "backend": session.backend_name,
         "trainer": trainer.name,

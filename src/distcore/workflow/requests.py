@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from distcore_data.stores.addresses import folder_or_address
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
-    from distcore_core.contracts import ResultsStore
+    from distcore_core.contracts import JSON, ResultsStore
 
 Location = str | Path
 ConfigLike = Location | Mapping[str, Any] | None
@@ -101,16 +102,16 @@ class TrainRequest:
             config = replace(config, extensions=())
         return config, weights
 
-    def start(self, config: RunConfig) -> Path | ResultsStore | None:
-        """The model to start from. Raises ArtifactError, before any work, if there is no whole
-        one."""
+    def start(self, config: RunConfig) -> tuple[Path | ResultsStore | None, JSON | None]:
+        """(the model to start from, what the receipt says of it). Raises ArtifactError, before any
+        work, if there is no whole one."""
         if self.model_load_path is None:
-            return None
+            return None, None
         from distcore_data.artifact import model_place
 
         place = model_place(self.model_load_path, config.backend.credentials)
-        results.check_weights(place)
-        return place
+        where = os.path.abspath(place) if isinstance(place, Path) else place.url
+        return place, {"path": where, "sha256": results.check_weights(place)}
 
 
 @dataclass(frozen=True, kw_only=True)

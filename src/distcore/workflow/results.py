@@ -14,6 +14,7 @@ from distcore.workflow.summary import NAME as SUMMARY
 from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
+from distcore_core.io.digest import digest_file
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
@@ -39,6 +40,9 @@ NO_RUN = (
 )
 
 PREDICTIONS = "predictions.parquet"
+
+INITIAL = "initial.safetensors"
+"""The weights of a module given from Python."""
 
 REPORT = "report.html"
 """What the extension `report` writes."""
@@ -237,13 +241,13 @@ def remove_model(session: Session, model: Path) -> None:
     remove_directory(model)
 
 
-def check_weights(place: Path | ResultsStore) -> None:
-    """Raise ArtifactError, before any work, if there is no whole model to start from
-    (`--model_load_path`)."""
+def check_weights(place: Path | ResultsStore) -> str:
+    """The sha256 of the weights to start from (`--model_load_path`). Raises ArtifactError, before
+    any work, if there is no whole model."""
     from distcore_data.artifact import find_model, model_here, read_manifest
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
-        return
+        return digest_file(place).sha256
     if isinstance(place, Path) and place.is_file():
         raise ArtifactError(
             f"{place} (--model_load_path) is a file, and of files only .safetensors are read, "
@@ -251,7 +255,9 @@ def check_weights(place: Path | ResultsStore) -> None:
             "safetensors.torch.save_file(torch.load(…), …). Or give a model's folder."
         )
     with model_here(place) as path:
-        read_manifest(find_model(path))
+        manifest = read_manifest(find_model(path))
+    best = manifest["extra"].get("weights", {}).get("best")
+    return str(manifest["files"].get(best, {}).get("sha256", ""))
 
 
 def remove_cache(cache: Cache) -> None:
@@ -274,7 +280,7 @@ def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:
     the file."""
     from distcore_torch.training.tensorfile import tensor_writer
 
-    path = _directory(session) / "initial.safetensors"
+    path = _directory(session) / INITIAL
     with explained(path.parent, "the initial weights", TrainingError):
         write_file(path, tensor_writer(weights))
     if session.mirror is not None:

@@ -34,6 +34,7 @@ from distcore.workflow.training_log import training_log
 from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
+from distcore_core.io.digest import digest_file
 from distcore_data.dataset import Data
 from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
@@ -46,7 +47,7 @@ def run(asked: TrainRequest) -> Outcome:
     """`train` or `experiment`, from the config to the filled folder."""
     data = asked.data
     config, weights = asked.to_run()
-    start = asked.start(config)
+    start, initial = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
     if asked.saves_predictions and (place := folders.place_of(asked)) is not None:
         for _, dataset in data.given() or [(0, data.dataset)]:
@@ -76,23 +77,32 @@ def run(asked: TrainRequest) -> Outcome:
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
             start = results.write_weights(session, weights)
-        return _train_and_save(session, cache, asked, start)
+            initial = {"path": start.name, "sha256": digest_file(start).sha256}
+        return _train_and_save(session, cache, asked, start, initial)
 
 
 def _train_and_save(
-    session: Session, cache: Cache, asked: TrainRequest, start: Path | ResultsStore | None
+    session: Session,
+    cache: Cache,
+    asked: TrainRequest,
+    start: Path | ResultsStore | None,
+    initial: JSON | None,
 ) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test
-    split."""
+    split.
+
+    initial: what the receipt says of start."""
     assert session.directory is not None
     skip, resuming = asked.skip, asked.going_on is not None
     description = describe(session, asked.data, cache)
     session.started()
-    if not resuming:
+    if resuming:
+        initial = receipt.initial_weights(session)
+    else:
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
-        receipt.write(session, description, cache, skip)
+        receipt.write(session, description, cache, skip, initial)
     # What lies in a bucket is copied to where the run works.
     resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
     trained = fit(session, cache, start, resume, skip, description["plugins"])
@@ -120,7 +130,7 @@ def _train_and_save(
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
         model = None
-    receipt.finish(session, description, cache, skip)
+    receipt.finish(session, description, cache, skip, initial)
     report = results.written_report(session, skip)
     found = Outcome(session.directory, model, trained.statistics, test, path, report)
     return found if session.mirror is None else found.in_bucket(session.mirror)

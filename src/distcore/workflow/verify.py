@@ -22,10 +22,17 @@ from distcore.workflow import training_log
 from distcore.workflow.arguments import told
 from distcore.workflow.difference import Cause, causes_of, first_difference, in_lines, read_run
 from distcore.workflow.receipt import RECEIPT
-from distcore.workflow.results import DESCRIPTION
+from distcore.workflow.results import DESCRIPTION, INITIAL, check_weights
 from distcore_core.contracts import JSON
-from distcore_core.errors import ArtifactError, CheckpointError, DataError, UserError
+from distcore_core.errors import (
+    ArtifactError,
+    CheckpointError,
+    DataError,
+    DistcoreError,
+    UserError,
+)
 from distcore_core.io.digest import digest_file
+from distcore_data.artifact import model_place
 from distcore_data.locks import is_held
 from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores import given_credentials
@@ -299,7 +306,7 @@ def _replay(
     """Train again, from the start or from a checkpoint; the folder of its results."""
     from distcore.interface import train
 
-    resume = None
+    start, resume = None, None
     config = _config(receipt, backend, scratch)
     if steps is not None:
         resume = _begun(folder, scratch, steps[0])
@@ -307,12 +314,15 @@ def _replay(
         # the end.
         if steps[1] is not None and _constant(config):
             config["trainer"]["train_steps"] = steps[1]
+    elif initial := receipt.get("initial_weights"):
+        start = _started_from(initial, folder)
     found = train(
         config,
         **_data(receipt, data),
         random_seed=receipt["random_seed"],
         backend=backend,
         output_directory=scratch / "results",
+        model_load_path=start,
         model_resume_path=resume,
         skip=NOT_SAVED,
         view=view,
@@ -362,6 +372,23 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
     shutil.copytree(there[step], begun / CHECKPOINTS / there[step].name)
     shutil.copy(folder / DESCRIPTION, begun / DESCRIPTION)
     return begun
+
+
+def _started_from(initial: JSON, folder: Path) -> str | Path:
+    """Where the weights are that the run began with. Raises UserError if they are there no more."""
+    place: str | Path = initial["path"]
+    if place == INITIAL:
+        place = folder / INITIAL
+    why = "they are others now."
+    try:
+        if check_weights(model_place(place)) == initial["sha256"]:
+            return place
+    except (DistcoreError, OSError) as error:
+        why = str(error)
+    raise UserError(
+        f"The run cannot be replayed, because it began with the weights of {place}, and those "
+        f"cannot be had: {why} Put them back there, or replay from a checkpoint: --steps FROM:TO."
+    )
 
 
 def _data(receipt: JSON, given: Mapping[str, Any]) -> dict[str, Any]:
