@@ -16,8 +16,9 @@ from tests.conftest import CONFIG, csv
 
 import distcore
 from distcore.cli.main import main
+from distcore.workflow.difference import read_run
 from distcore.workflow.folders import alone_in
-from distcore.workflow.verify import _data, verify
+from distcore.workflow.verify import _data, _refuse_mixed, verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.locks import locked
@@ -25,7 +26,7 @@ from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import bucket, lease
 from distcore_data.stores.run_sync import RUNNING, Mirror
 from distcore_data.temporaries import LOCK
-from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
+from distcore_torch.training.ledger import LEDGER, Entry, Ledger, read_ledger
 
 TEXT = CONFIG.replace("epochs: 1", "epochs: 3, ledger_steps: 3")
 
@@ -388,6 +389,30 @@ def test_a_run_that_began_with_the_weights_of_another_is_replayed_from_these(run
         change()
         with pytest.raises(UserError, match=f"cannot be replayed, because .*{why}"):
             verify(started)
+
+
+def test_a_run_that_went_on_with_another_number_of_workers_is_no_fault_of_the_machine(run, capsys):
+    folder = run.copy()
+    entries = read_ledger(folder / LEDGER)[0]
+    place = len(entries) // 2
+    step, facts = entries[place].step, entries[0].run
+    entries.insert(place + 1, Entry(step, run={**facts, "workers": 2}))
+    (folder / LEDGER).unlink()
+    Ledger(folder / LEDGER).write(entries)
+    reseal(folder, lambda receipt: receipt.update(workers=2))
+    assert main(["verify", str(folder)]) == 2
+    told = capsys.readouterr().err
+    assert f"went on with another number of workers: 1 after step 0, 2 after step {step}." in told
+    (cause,) = distcore.diff(run.first, folder).causes
+    assert (cause.kind, cause.one) == ("workers", 1)
+    assert cause.other == f"1, then 2 after step {step}"
+
+    receipt, _ = read_run(folder, folder)
+    _refuse_mixed(receipt, step, None)
+    with pytest.raises(UserError, match="cannot be replayed as a whole"):
+        _refuse_mixed(receipt, 0, step)  # by one worker, whose trainer is not known
+    for whole in ({"exact": True}, {"starts": {}}, {"starts": {0: {"workers": 2}}}):
+        _refuse_mixed({**receipt, **whole}, 0, None)
 
 
 NET = """from torch import nn

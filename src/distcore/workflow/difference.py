@@ -179,7 +179,7 @@ def first_difference(
 
 
 def _read(where: str | Path, credentials: Any) -> tuple[JSON, dict[int, str]]:
-    """(receipt with `ranks`, {step: fingerprint of the weights})."""
+    """(receipt with `ranks` and `starts`, {step: fingerprint of the weights})."""
     place = folder_or_address(where, "The run")
     if isinstance(place, Path):
         return read_run(place, where)
@@ -203,8 +203,8 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
         missing = Path(str(error.filename)).name
         kept = "without --skip_save_training_description"
         if missing == LEDGER:
-            kept = "with trainer.ledger_steps above 0, and that has begun to train. Trainers of "
-            kept += "trees keep no ledger"
+            kept = "with trainer.ledger_steps above 0, without --skip_save_training_statistics, "
+            kept += "and that has begun to train. Trainers of trees keep no ledger"
         raise UserError(
             f"{where} holds no {missing}. Give the folder of a run that `distcore train` or "
             f"`experiment` wrote, {kept}."
@@ -215,12 +215,14 @@ def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
         raise UserError(
             damaged(f"{where}/{LEDGER}", ValueError(f"line {bad.line}: {bad.why}"), ADVICE)
         )
-    receipt["ranks"] = receipt.get("ranks") or _last_run(entries)
+    receipt["starts"] = _starts(entries)
+    receipt["ranks"] = receipt.get("ranks") or next(reversed(receipt["starts"].values()), {})
     return receipt, {each.step: each.weights for each in entries if each.weights}
 
 
-def _last_run(entries: list[Entry]) -> JSON:
-    return next((each.run for each in reversed(entries) if each.run), {})
+def _starts(entries: list[Entry]) -> dict[int, JSON]:
+    """{step after which the run began or went on: what it computed with from there}."""
+    return {each.step: each.run for each in entries if each.run}
 
 
 # ------------------------------------------------------------------ causes
@@ -308,11 +310,8 @@ def _of_ranks(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
     mine, theirs = one["ranks"], other["ranks"]
     compared = [("workers", "number of workers", one["workers"], other["workers"])]
     if mine and theirs:
-        compared = [("workers", "number of workers", mine.get("workers"), theirs.get("workers"))]
-        compared = [
-            *((name, SAID[name], mine.get(name), theirs.get(name)) for name in SAID),
-            *compared,
-        ]
+        said = {**SAID, "workers": "number of workers"}
+        compared = [(name, said[name], _course(one, name), _course(other, name)) for name in said]
     compared += [(name, name, one[name], other[name]) for name in ("backend", "trainer")]
     switches = one["switches"].keys() | other["switches"].keys()
     compared += [
@@ -326,6 +325,18 @@ def _of_ranks(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
             and not (kind == "torch" and _told(one, other))
         ):
             yield Cause(kind, what, left, right)
+
+
+def _course(receipt: JSON, name: str) -> Any:
+    """What a run computed with; of one that went on with another, `1, then 2 after step 12`."""
+    found: list[tuple[int, Any]] = []
+    for step, run in receipt.get("starts", {}).items():
+        if not found or found[-1][1] != run.get(name):
+            found.append((step, run.get(name)))
+    if len(found) < 2:
+        return receipt["ranks"].get(name)
+    later = (f"then {brief(value)} after step {step}" for step, value in found[1:])
+    return ", ".join([brief(found[0][1]), *later])
 
 
 def _told(one: JSON, other: JSON) -> bool:

@@ -149,6 +149,7 @@ def verify(
             _refuse_under_way(run, credentials)
             return Verified(flaws)
         receipt, ledger = read_run(folder, run)
+        _refuse_mixed(receipt, *(steps or (0, None)))
         with temporary_folder("verify") as scratch:
             replayed = _replay(folder, receipt, scratch, given, steps, backend, view)
             theirs, again = read_run(replayed, "The replay")
@@ -351,6 +352,25 @@ def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
             "num_workers": receipt["workers"],
         }
     return config
+
+
+def _refuse_mixed(receipt: JSON, first: int, last: int | None) -> None:
+    """Raise UserError if the steps that are to be replayed were not all computed by the number of
+    workers that the receipt tells of: a run that is not exact went on with another one."""
+    starts = [(step, run.get("workers")) for step, run in receipt["starts"].items()]
+    ends = [*(step for step, _ in starts[1:]), None]
+    asked = {
+        workers
+        for (begin, workers), end in zip(starts, ends, strict=False)
+        if (end is None or end > first) and (last is None or begin < last)
+    }
+    if not receipt["exact"] and asked - {receipt["workers"]}:
+        course = ", ".join(f"{workers} after step {step}" for step, workers in starts)
+        raise UserError(
+            "The run cannot be replayed as a whole, because it is not exact and went on with "
+            f"another number of workers: {course}. Replay steps that were all computed by "
+            f"{receipt['workers']}, from a checkpoint that is still there: --steps FROM:TO."
+        )
 
 
 def _constant(config: JSON) -> bool:
