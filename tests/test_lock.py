@@ -133,7 +133,7 @@ def test_what_was_changed_since_is_refused_before_it_runs(site, place, change):
     told = site.run(*place.words("preprocess"), code=1)
     what = "entry_points.txt" if change == "entry" else "distcore_stray"
     assert f"distcore-stray 1.0 is not as {site.lock} says: {what}" in told
-    assert "write the lock again with `distcore plugins lock`" in told
+    assert f"write the lock again with `distcore plugins lock --output {site.lock}`" in told
     assert not site.ran()
     rows = json.loads(site.run("plugins", "--json"))
     [row] = [row for row in rows if (row["role"], row["name"]) == ("backends", "stray")]
@@ -148,4 +148,5 @@ def test_a_lock_that_cannot_be_read_lets_nothing_in(site, place, text):
         site.lock.write_text(text)
     told = site.run(*place.words("preprocess"), code=1)
     assert f"{site.lock}, which DISTCORE_LOCK names, is no lock that can be read" in told
+    assert "Remove it, write another one by `distcore plugins lock --output" in told
     assert not site.ran()

@@ -36,8 +36,8 @@ def _read(path: str) -> Mapping[str, Mapping[str, str]]:
         return {name: dict(each["files"]) for name, each in given.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise PluginBroken(
-            f"{path}, which {VARIABLE} names, is no lock that can be read: {error}. Write it with "
-            f"`distcore plugins lock --output {path}`, or unset {VARIABLE}."
+            f"{path}, which {VARIABLE} names, is no lock that can be read: {error}. Remove it, "
+            f"write another one by `distcore plugins lock --output {path}`, or unset {VARIABLE}."
         ) from error
 
 
@@ -53,8 +53,8 @@ def refuse_changed(distribution: str, who: str) -> None:
         raise PluginBroken(
             f"{who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
             f"{f' and {len(changed) - 3} more' if changed[3:] else ''} changed since it was "
-            "locked. Reinstall it; if the change is meant, write the lock again with `distcore "
-            "plugins lock`."
+            "locked. Reinstall it; if the change is meant, write the lock again with "
+            f"`distcore plugins lock --output {os.environ[VARIABLE]}`."
         )
 
 
