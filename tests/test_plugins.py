@@ -12,6 +12,7 @@ import pytest
 
 from distcore_core import hooks
 from distcore_core.contracts import MEMBER_HOOK, ROLES
+from distcore_core.registry.index import INSTALL_HINTS, all_offers
 
 GOOD = """
 from distcore_core.contracts import TrainerBase
@@ -489,3 +490,11 @@ def test_listing_imports_no_plugin_into_this_process() -> None:
     print([name for name in sys.modules if name.startswith("distcore_") and not name.startswith("distcore_core")])
     """
     assert python(Path("."), code).stdout == "[]\n"
+
+
+def test_whoever_offers_what_a_config_names_is_told_where_it_is_not_installed():
+    kinds = ("backends", "processors", "loaders", "caches", "features", "models", "trainers")
+    for kind in (*kinds, "executors"):
+        for offer in all_offers()[kind]:
+            if offer.distribution in INSTALL_HINTS.values():
+                assert INSTALL_HINTS.get(f"{kind}:{offer.name}") == offer.distribution

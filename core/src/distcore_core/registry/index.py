@@ -23,14 +23,14 @@ _OFFERED = {
     "distcore-local": "backends:local processors:local loaders:packed trainers:local "
     "trainers:data_parallel trainers:ddp",
     "distcore-ray": "backends:ray executors:ray",
-    "distcore-horovod": "backends:horovod trainers:horovod",
+    "distcore-horovod": "backends:horovod trainers:horovod processors:horovod",
     "distcore-dask": "processors:dask",
     "distcore-modin": "processors:modin",
     "distcore-parquet": "caches:parquet",
     "distcore-hdf5": "caches:hdf5",
     "distcore-tfrecord": "caches:tfrecord",
     "distcore-tabular": "models:tabular models:module upgrades:ludwig features:number "
-    "features:binary features:category features:text features:set",
+    "features:binary features:category features:text features:set features:date",
     "distcore-optuna": "executors:local executors:optuna",
     "distcore-lightgbm": "trainers:lightgbm",
     "distcore-xgboost": "trainers:xgboost",
