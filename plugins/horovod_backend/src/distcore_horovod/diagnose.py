@@ -79,7 +79,8 @@ def checks() -> list[tuple[str, bool, str]]:
             (
                 "horovod.torch",
                 False,
-                f"it cannot be used: {error}. Build it anew: distcore-horovod build --force",
+                f"it cannot be used: {error}. Build it anew: distcore-horovod build --force "
+                "--install",
             ),
         ]
     can = [name for name in ("gloo", "mpi", "nccl") if answer[name]]
@@ -87,8 +88,8 @@ def checks() -> list[tuple[str, bool, str]]:
     mpirun = shutil.which("mpirun")
     if mpirun and not answer["mpi"]:
         advice = (
-            "it has no MPI: horovodrun works, mpirun does not; distcore-horovod build --install "
-            "--force"
+            "it has no MPI: horovodrun works, mpirun does not; distcore-horovod build --mpi yes "
+            "--install"
         )
         rows.append(("mpirun", False, f"{mpirun}, but {advice}"))
     else:
