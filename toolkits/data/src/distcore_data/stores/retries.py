@@ -190,8 +190,8 @@ def _advice(error: BaseException, status: int | None) -> str:
         or "Credentials" in type(error).__name__
     ):
         return (
-            "Check the credentials (backend.cache_credentials; --credentials of predict, evaluate "
-            "and report; without these what the environment gives) and the bucket's permissions."
+            "Check the credentials (backend.cache_credentials; --credentials of commands without a "
+            "config; without these what the environment gives) and the bucket's permissions."
         )
     if status is not None and status < 500:
         return "Check the address and the bucket."
