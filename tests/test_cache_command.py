@@ -29,6 +29,7 @@ def place(tmp_path):
     (tmp_path / "config.yaml").write_text(
         FEATURES + f"backend: {{type: local, cache_dir: {tmp_path}/.distcore_cache}}"
     )
+    (tmp_path / "data.csv").touch()
     return tmp_path
 
 
@@ -137,6 +138,10 @@ def test_prune_tells_what_it_does(place, said):
         (["prune", "--cache_dir", "{}", "--older_than", "-1"], "no number of days"),
         (["prune", "--cache_dir", "{}", "--older_than", "nan"], "no number of days"),
         (["verify", "--cache_dir", "{}", "ffff"], "begins with 'ffff'"),
+        (["list", "--cache_dir", "{}/nowhere"], "nowhere (--cache_dir): there is no such folder"),
+        (["verify", "--cache_dir", "{}/nowhere"], "there is no such folder"),
+        (["prune", "--cache_dir", "{}/nowhere"], "there is no such folder"),
+        (["list", "--dataset", "{}/typo.csv"], "typo.csv: no such file"),
         (["list", "--config", "{}/plain.yaml"], "plain.yaml names no backend.cache_dir"),
     ],
 )
@@ -146,6 +151,20 @@ def test_mistakes_are_told(place, said, words, error):
     assert (code, out) == (2, "")
     assert error in err
     assert "Traceback" not in err
+
+
+def test_where_no_run_was_yet_there_are_no_caches(place, said):
+    (place / "empty").mkdir()
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere" / "data.csv").touch()
+    for how in (
+        ["--cache_dir", place / "empty"],
+        ["--dataset", place / "elsewhere" / "data.csv"],
+    ):
+        code, out, err = said("verify", *how)
+        assert (code, err) == (0, "")
+        assert out.startswith("There are no caches in ")
+    assert said("list", "--dataset", place / "elsewhere" / "*.csv")[0] == 0
 
 
 @pytest.mark.parametrize("words", [[], ["drop"], ["list", "--unused"]])

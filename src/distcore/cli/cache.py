@@ -152,6 +152,8 @@ def verify(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(reports, indent=2))
     else:
+        if not reports:
+            print(f"There are no caches in {_shown(place)}.")
         for report in reports:
             said = "is whole" if not report["damaged"] else "is damaged"
             print(f"{report['key']} {said}, {human_bytes(report['bytes'])} read")
@@ -228,7 +230,11 @@ def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
         credentials = backend.credentials
     if place is None and arguments.dataset is not None:
         from distcore_data.dataset import Data
+        from distcore_data.sources.fetch import existing, is_pattern, is_url, local_path
 
+        path = local_path(arguments.dataset)
+        if not (is_url(arguments.dataset) or is_pattern(path)):
+            existing(path)  # beside one that is misspelt lie caches all the same
         place = Data(arguments.dataset).cache_root()
     if place is None:
         named = (
@@ -238,7 +244,19 @@ def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
             f"{named}Say where the caches lie: with --cache_dir, a --config that names it, or "
             "--dataset."
         )
+    if arguments.cache_dir is not None:
+        _refuse_missing(place)
     return place, credentials
+
+
+def _refuse_missing(place: str) -> None:
+    """Raise UserError for a folder that is not there: it is misspelt, for a run makes its own."""
+    from distcore_data.stores import open_store
+    from distcore_data.stores.local import LocalStore
+
+    store = open_store(place)
+    if isinstance(store, LocalStore) and not store.root.is_dir():
+        raise UserError(f"{store.url} (--cache_dir): there is no such folder. Correct its path.")
 
 
 def _chosen(entries: Sequence[Entry], keys: Sequence[str], place: str) -> list[Entry]:
