@@ -866,3 +866,10 @@ def test_another_run_is_not_resumed_and_stays_as_it_was(place):
     place.write("config.yaml", CONFIG.replace("batch_size: 32", "batch_size: 16"))
     message = place.refused("train", "--model_resume_path", place.results)
     assert "a step had 32 rows over all workers and has 16" in message
+
+
+def test_a_stopped_search_is_no_model_and_is_gone_on_with_by_its_own_command(place):
+    place.write("search/search.json", "{}")
+    (place.folder / "search" / "trials").mkdir()
+    message = place.refused("predict", "--model_path", place.folder / "search")
+    assert f"`distcore hyperopt --model_resume_path {place.folder}/search --dataset …`" in message

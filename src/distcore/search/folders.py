@@ -11,10 +11,8 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
 from distcore_data.locks import locked_if_free
+from distcore_data.stores.run_sync import SEARCH
 from distcore_data.temporaries import LOCK, sweep_tree
-
-SEARCH = "search.json"
-"""What a search was begun with; a folder that holds it can be gone on with."""
 
 CHANGED = (
     "Take it from a backup, or begin a new search: this file says which search the trials beside "

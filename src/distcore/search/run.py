@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.config import document_of
 from distcore.search.driver import Search
-from distcore.search.folders import CHANGED, SEARCH, SECTION, folder_to_resume, held_folder
+from distcore.search.folders import CHANGED, SECTION, folder_to_resume, held_folder
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.workflow import folders
@@ -23,6 +23,7 @@ from distcore_core.errors import UserError
 from distcore_data.dataset import Data
 from distcore_data.seals import read_sealed
 from distcore_data.stores.addresses import folder_only
+from distcore_data.stores.run_sync import SEARCH
 from distcore_torch.signals import Stoppable
 
 if TYPE_CHECKING:

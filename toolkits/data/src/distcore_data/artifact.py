@@ -35,7 +35,7 @@ from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
 from distcore_data.stores.addresses import folder_or_address
-from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, SEARCH, Mirror
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import patient_threads
 
@@ -278,6 +278,12 @@ def find_model(path: Path) -> Path:
     run = path.parent if path.name == MODEL else path
     if not run.exists():
         raise ArtifactError(f"{path}: there is no such folder. {GIVE}.")
+    if (run / SEARCH).is_file():
+        raise ArtifactError(
+            f"{path} holds no model yet, but a search, which was stopped, is still at work or was "
+            f"not to save its best model: `distcore hyperopt --model_resume_path {run} --dataset "
+            "…` goes on with it, and delivers the model."
+        )
     saved = [each.name for each in (run / CHECKPOINTS).glob("*")]
     whole = [name for name in saved if BUILDING not in name and REMOVING not in name]
     raise _no_model(path, run, any(not name.startswith(".") for name in whole))
