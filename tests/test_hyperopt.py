@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import distcore
+from distcore.cli.main import main
 from distcore.search import driver
 from distcore.search.outcome import SearchOutcome, delivered_before, raise_without_scores
 from distcore_core.errors import TrainingError
@@ -260,6 +261,9 @@ def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(p
     assert "a cache of its own, which stays although none was to be saved" in said
     assert len(results(place)) == 4
     assert len(caches(place)) == 2
+    (told,) = re.findall(r"`distcore (cache prune [^`]*)` removes", said)
+    assert main(told.split()) == 0
+    assert caches(place) == []
 
 
 def test_the_goal_of_a_search_over_the_preprocessing_is_checked_before_any_trial(place):

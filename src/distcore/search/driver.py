@@ -14,7 +14,7 @@ from distcore.search.checks import (
     tell_of_other_losses,
     tell_what_is_kept,
 )
-from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
+from distcore.search.folders import CHANGED, SECTION, refuse_another
 from distcore.search.job import asked_for, executor_of, job_of, workers_of
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words, raise_without_scores
 from distcore.search.section import Section, check_candidates
@@ -25,6 +25,7 @@ from distcore.workflow.prepare import (
     data_part,
     key_of_these,
     prepare,
+    root_of,
     tell_constant_targets,
 )
 from distcore_core.contracts import JSON, TRAINER, SearchJob
@@ -34,6 +35,7 @@ from distcore_data.dataset import Data
 from distcore_data.features import Features
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.seals import read_sealed
+from distcore_data.stores.run_sync import SEARCH
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, begin_again, read_record
 from distcore_torch.signals import signal_of
@@ -133,7 +135,8 @@ class Search:
             log.info(
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own%s.",
-                ", which stays although none was to be saved: `distcore cache prune` removes it"
+                ", which stays although none was to be saved: `distcore cache prune --unused "
+                f"--cache_dir {root_of(session, self.data)}` removes it and what else no run uses"
                 if "skip_save_processed_input" in self.skip
                 else "",
             )
