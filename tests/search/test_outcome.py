@@ -1,11 +1,14 @@
 """What a search leaves when it is interrupted."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
-from distcore.search.outcome import _delivered, delivered_before
-from distcore_core.errors import ArtifactError
+from distcore.search.outcome import _delivered, conclude, delivered_before
+from distcore_core.errors import ArtifactError, TrainingError
+from distcore_search.objective import Objective
+from distcore_search.records import read_record, write_record
 
 
 def test_an_earlier_end_s_model_is_no_trial_s_if_none_is_there(tmp_path):
@@ -31,3 +34,18 @@ def test_a_best_model_that_cannot_be_copied_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr("distcore_core.io.atomic.commit_directory", full)
     with pytest.raises(ArtifactError, match=r"cannot be copied to .*: No space left on device"):
         _delivered(tmp_path / "trial", tmp_path / "model", {})
+
+
+def test_of_a_best_model_that_is_gone_it_is_said_where_its_values_are(tmp_path):
+    """It said to remove the trial's folder, which holds the only record of them."""
+    objective = Objective("y", "loss", "minimize", "validation")
+    work = SimpleNamespace(objective=objective, directory=tmp_path)
+    work.folder = lambda name: tmp_path / "trials" / name
+    record = {"name": "0000", "state": "finished", "score": 0.5, "parameters": {"a": 1}}
+    write_record(work.folder("0000"), {**record, "model": "0" * 64})
+    session = SimpleNamespace(results_written=lambda: None)
+    with pytest.raises(TrainingError, match=r"is missing\..* no model was delivered\. ") as caught:
+        conclude(session, work, {}, {"skip_save_hyperopt_statistics"})
+    assert "remove" not in str(caught.value)
+    assert f"go on with --model_resume_path {tmp_path}; or train once with" in str(caught.value)
+    assert read_record(work.folder("0000"))["parameters"] == {"a": 1}

@@ -94,8 +94,9 @@ def conclude(
     if trouble is not None:
         raise TrainingError(
             f"{trouble} The search is over, and its results are in {work.directory}, but no model "
-            f"was delivered. Go on with --model_resume_path {work.directory}; to have the best "
-            "trial run again, remove its folder first."
+            "was delivered. Put it back from a backup and go on with --model_resume_path "
+            f"{work.directory}; or train once with the values of that trial, which trial.json in "
+            "its folder has."
         ) from trouble
     return SearchOutcome(work.directory, records, model, work.objective.metric)
 

@@ -8,6 +8,7 @@ import pytest
 from distcore_core.errors import TrainingError, UserError
 from distcore_search.objective import Objective
 from distcore_search.records import (
+    RECORD,
     SearchWork,
     begin_again,
     begin_record,
@@ -142,3 +143,14 @@ def test_what_the_system_ended_stands_again_and_nothing_else(work):
     assert {name: read_record(work.folder(name)) for name in ("t2", "t3")} == {
         name: records[name] for name in ("t2", "t3")
     }
+
+
+def test_of_a_damaged_record_it_is_said_what_removing_it_costs(tmp_path):
+    """It said that this trial is run again; it is another one, and values may be others."""
+    write_record(tmp_path / "0001", {"name": "0001", "state": "finished"})
+    path = tmp_path / "0001" / RECORD
+    path.write_bytes(path.read_bytes().replace(b"finished", b"finishes"))
+    with pytest.raises(UserError, match="another trial is run in its place, perhaps of other"):
+        read_record(tmp_path / "0001")
+    path.unlink()
+    assert read_record(tmp_path / "0001") == {}

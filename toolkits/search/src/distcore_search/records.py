@@ -59,7 +59,11 @@ def read_record(folder: Path) -> JSON:
     Raises:
         UserError: It is not as it was written.
     """
-    advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
+    advice = (
+        f"Take it from a backup. Or remove the folder {folder} and go on with the search: another "
+        "trial is run in its place, perhaps of other values. Those of this one are in the config "
+        "of its description.json."
+    )
     try:
         return read_sealed(folder / RECORD, advice)
     except FileNotFoundError:
