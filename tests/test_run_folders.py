@@ -233,5 +233,12 @@ def test_what_a_full_disk_ended_after_training_says_how_to_have_the_rest(tmp_pat
     with pytest.raises(TrainingError) as caught, folders.saying_how_to_go_on(session):
         raise TrainingError("no room") from OSError(errno.ENOSPC, "full")
     assert said.format(tmp_path) in str(caught.value)
+    copied = str(caught.value).endswith(
+        f"{tmp_path} (or with a copy of it on a disk that has room)"
+    )
+    assert copied == any("checkpoints" in name for name in left)
+    with pytest.raises(TrainingError) as limited, folders.saying_how_to_go_on(session):
+        raise TrainingError("no process") from OSError(errno.EAGAIN, "limit")
+    assert "copy" not in str(limited.value)
     with pytest.raises(TrainingError, match=r"^no$"), folders.saying_how_to_go_on(session):
         raise TrainingError("no")

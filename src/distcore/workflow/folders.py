@@ -30,7 +30,7 @@ from distcore_core.errors import (
 )
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
-from distcore_data.os_errors import is_of_the_system
+from distcore_data.os_errors import FULL, is_of_the_system, system_cause
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
@@ -308,6 +308,10 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
                     error.args = (f"{error} {_finished(session, checkpoint)}",)
                 elif checkpoint:
                     error.args = (f"{error} {how_to_go_on(checkpoint, session.home)}",)
+                cause = system_cause(error)
+                full = cause is not None and cause.errno in FULL
+                if full and checkpoint and session.mirror is None:
+                    error.args = (f"{error} (or with a copy of it on a disk that has room)",)
         raise
     except KeyboardInterrupt as error:
         words = str(error)
