@@ -261,10 +261,29 @@ def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
 
 def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
     """The backend's name and why: the config (or the command line) names it, it was detected, or
-    nothing else was."""
+    nothing else was.
+
+    Raises UserError where each of a launcher's processes would make a run of its own, because no
+    backend joins them."""
     if named:
         return named, "named in the config or on the command line"
     found = plugins.detect()
+    broken = [
+        f"The backend {name} cannot be asked whether it is meant here: {error}"
+        for name, error in plugins.unasked.items()
+    ]
+    if not found:
+        from distcore_torch.training.rank_process import launched_apart
+
+        if (apart := launched_apart()) is not None:
+            raise UserError(
+                f"{apart[0]} started {apart[1]} processes, and no backend joins them: each would "
+                f"make a run of its own. {''.join(f'{each} ' for each in broken)}For one run, have "
+                "distcore-horovod installed (`distcore plugins` says whether it can be used); for "
+                "one in each process, give --backend local."
+            )
+    for each in broken:
+        log.warning("%s", each)
     if found:
         return found[0].backend, found[0].reason
     return DEFAULTS["backends"], "no cluster and no launcher was detected"

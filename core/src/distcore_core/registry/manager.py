@@ -38,6 +38,7 @@ class Plugins(Installed):
     block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
     named_members: (kind, name) of members from outside that sections named (`with_members`).
     made: {type of what a factory made: who offers it}.
+    unasked: {backend: why it cannot be asked what it sees}, of the last `detect`.
     """
 
     def __init__(self, block: Iterable[str] = ()) -> None:
@@ -48,6 +49,7 @@ class Plugins(Installed):
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
         self.named_members: set[tuple[str, str]] = set()
         self.made: dict[type, Offer] = {}
+        self.unasked: dict[str, Exception] = {}
         self._valid: WeakKeyDictionary[type, set[tuple[str, str, str]]] = WeakKeyDictionary()
 
     # -------------------------------------------------------------- one by name
@@ -83,8 +85,7 @@ class Plugins(Installed):
             context = {"kind": role.kind, "context": context} if member else context
             context["options"] = valid
             context["plugins"] = self
-        # Several plugins may be registered; the one that the entry point names is asked alone, with
-        # every extension.
+        # Of several plugins the one that the entry point names is asked, with every extension.
         modules = (each for each in self.manager.get_plugins() if each is not module)
         others = [each for each in modules if isinstance(each, types.ModuleType)]
         with _answering(offer, role.hook):
@@ -129,8 +130,7 @@ class Plugins(Installed):
     def options_model(self, kind: str, name: str, role: str = "", given: Any = None) -> type | None:
         """The pydantic model of the plugin's options, or None if it has none.
 
-        given: what the config says, if the model may depend on it; None: of all that could be
-            said."""
+        given: what the config says, if the model may depend on it; None: all it could say."""
         implementation = getattr(self.load(kind, name), "distcore_options_model", None)
         if implementation is None:
             return None
@@ -176,14 +176,15 @@ class Plugins(Installed):
     # -------------------------------------------------------------- questions to all
 
     def detect(self) -> list[Detection]:
-        """What the backends see of their surroundings, strongest first, but for broken ones."""
-        found = []
+        """What the backends see of their surroundings, strongest first; `unasked`: the broken."""
+        found, self.unasked = [], {}
         for name in self.names("backends"):
-            with suppress(Exception):  # a backend that nobody asked for must not stop the run
-                answer = getattr(self.load("backends", name), "distcore_detect", lambda: None)()
-                if answer is not None:
-                    found.append(answer)
-        return sorted(found, key=lambda each: (-each.priority, each.backend))
+            try:
+                module = self.load("backends", name)
+                found.append(getattr(module, "distcore_detect", lambda: None)())
+            except Exception as error:  # noqa: BLE001 - one that nobody asked for stops no run
+                self.unasked[name] = error
+        return sorted(filter(None, found), key=lambda each: (-each.priority, each.backend))
 
     def describe_model(
         self, model: Any, saved: bool
@@ -251,8 +252,7 @@ class Plugins(Installed):
 
 @contextmanager
 def _answering(offer: Offer, hook: str) -> Iterator[None]:
-    """Whatever a plugin's hook raises that is none of our errors is the plugin's fault, and is told
-    so."""
+    """What a plugin's hook raises that is none of our errors is told as the plugin's fault."""
     try:
         yield
     except DistcoreError:

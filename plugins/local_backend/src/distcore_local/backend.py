@@ -14,21 +14,13 @@ from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
 from distcore_data.threads import processors
 from distcore_torch.training import parents
-from distcore_torch.training.rank_process import launched_rank
+from distcore_torch.training.rank_process import launched_apart, launched_rank
 from distcore_torch.training.trainer import refuse_shared_gpus
 
 if TYPE_CHECKING:
     from distcore_local.options import BackendOptions
 
 T = TypeVar("T")
-
-LAUNCHERS = {
-    "HOROVOD_SIZE": "horovodrun",
-    "OMPI_COMM_WORLD_SIZE": "mpirun",
-    "PMI_SIZE": "mpirun or srun",
-}
-"""{variable that says how many processes were started together: who sets it}, for launchers whose
-processes this backend does not join."""
 
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 """A variable that torchrun sets."""
@@ -56,16 +48,12 @@ class LocalBackend(BackendBase):
         among others, which know nothing of each other here."""
         if TORCHRUN in os.environ and launched_rank() is not None:
             parents.follow(os.getppid(), signal.SIGTERM)
-        for variable, launcher in LAUNCHERS.items():
-            count = os.environ.get(variable, "")
-            if count.isdecimal() and int(count) > 1 and launched_rank() is None:
-                log.warning(
-                    "%s started %s processes, and the backend `local` makes a run of its own of "
-                    "each. For one run, name no backend or `horovod`, with distcore-horovod "
-                    "installed.",
-                    *(launcher, count),
-                )
-                return
+        if (apart := launched_apart()) is not None:
+            log.warning(
+                "%s started %d processes, and the backend `local` makes a run of its own of each. "
+                "For one run, name no backend or `horovod`, with distcore-horovod installed.",
+                *apart,
+            )
 
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a

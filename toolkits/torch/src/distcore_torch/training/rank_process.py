@@ -22,6 +22,14 @@ from distcore_torch.training.job import train_options
 if TYPE_CHECKING:
     from distcore_torch.training.progress_channel import Reporter
 
+LAUNCHERS = {
+    "HOROVOD_SIZE": "horovodrun",
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpirun or srun",
+}
+"""{variable that says how many processes were started together: who sets it}, for launchers whose
+processes only a backend of their own joins."""
+
 log = logging.getLogger("distcore")
 
 
@@ -158,6 +166,16 @@ def launched_rank() -> Rank | None:
         world=int(os.environ["WORLD_SIZE"]),
         local_rank=int(os.environ.get("LOCAL_RANK", os.environ["RANK"])),
     )
+
+
+def launched_apart() -> tuple[str, int] | None:
+    """A launcher that started this process among others, which know nothing of each other here, and
+    how many they are; None: nobody did, or `launched_rank` knows which of them this is."""
+    for variable, launcher in LAUNCHERS.items():
+        count = os.environ.get(variable, "")
+        if count.isdecimal() and int(count) > 1 and launched_rank() is None:
+            return launcher, int(count)
+    return None
 
 
 def last_checkpoint(job: TrainJob, home: str | None = None) -> str:

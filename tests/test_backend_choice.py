@@ -1,0 +1,59 @@
+"""Which backend a command takes where none is named."""
+
+import pytest
+
+from distcore.workflow.session import choose_backend
+from distcore_core.errors import PluginBroken, UserError
+from distcore_core.registry.manager import Plugins
+
+LAUNCHED = {
+    "HOROVOD_RANK": "0",
+    "HOROVOD_SIZE": "4",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+}
+
+
+class Broken(Plugins):
+    """Plugins of which the backend `horovod` cannot be loaded."""
+
+    def load(self, kind, name):
+        if (kind, name) == ("backends", "horovod"):
+            raise PluginBroken("distcore-horovod 1.0 is not as it was locked. Reinstall it.")
+        return super().load(kind, name)
+
+
+@pytest.fixture(autouse=True)
+def nothing_detected(monkeypatch):
+    for name in (*LAUNCHED, "RAY_ADDRESS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    plugin = Plugins().load("backends", "ray")
+    monkeypatch.setattr(plugin, "distcore_detect", lambda: None)  # a cluster of other tests
+
+
+def launched(monkeypatch):
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_launchers_processes_that_no_backend_joins_are_refused(monkeypatch):
+    launched(monkeypatch)
+    said = r"horovodrun started 4 processes.*horovod cannot be asked.*as it was locked"
+    with pytest.raises(UserError, match=said):
+        choose_backend(None, Broken())
+    assert choose_backend("local", Broken())[0] == "local"
+    assert choose_backend(None, Plugins())[0] == "horovod"
+
+
+def test_torchruns_processes_and_one_alone_are_not_refused(monkeypatch, caplog):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_SIZE"):
+        monkeypatch.setenv(name, "2")
+    assert choose_backend(None, Plugins())[0] == "local"
+    monkeypatch.delenv("RANK")
+    monkeypatch.setenv("PMI_SIZE", "1")
+    assert choose_backend(None, Plugins())[0] == "local"
+    assert not caplog.records
+
+
+def test_a_broken_backend_that_nobody_asked_for_is_told_and_stops_nothing(caplog):
+    assert choose_backend(None, Broken())[0] == "local"
+    assert "horovod cannot be asked whether it is meant here: distcore-horovod" in caplog.text
