@@ -1,6 +1,7 @@
 """predict and evaluate on a backend whose tasks run elsewhere: the bytes of one process, and
 nothing done twice."""
 
+import errno
 import hashlib
 import json
 import os
@@ -22,14 +23,15 @@ import pytest
 
 import distcore
 from distcore.workflow import answers, partitioned
-from distcore.workflow.partitioned import answered_in_pieces
+from distcore.workflow.partitioned import _cleared_if_wrong, answered_in_pieces
 from distcore.workflow.partitioned.packed import Found, packed, unpacked
-from distcore.workflow.partitioned.store import FOLDER
+from distcore.workflow.partitioned.store import FOLDER, Store
 from distcore.workflow.partitioned.task import Answer, Model, Task
 from distcore_core.errors import ArtifactError, DataError, DistcoreError, UserError
 from distcore_data.artifact import open_artifact
 from distcore_data.dataset import Data
 from distcore_data.seals import unsealed
+from distcore_data.stores.local import LocalStore
 from distcore_torch.prediction import predict_stream
 
 ROWS = 40_000
@@ -537,6 +539,30 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
             ) as caught:
                 answer(task)
             assert not isinstance(caught.value, DataError), "pieces of other machines stay"
+
+
+def test_pieces_stay_when_a_disk_fails(tmp_path, model, wide, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    path = tmp_path / "here.parquet"
+    pq.write_table(pacsv.read_csv(wide), path)
+    artifact = open_artifact(model)
+    answer = Answer(Model.of(artifact, trust=False), score=False, decode=True, rows=4096)
+    store = Store(LocalStore(tmp_path / "pieces"), "0" * 32)
+    store.files.write(store.name(0), b"done")
+    with Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
+        partition = source.partitions(4 << 20)[0]
+        monkeypatch.setattr(type(partition), "_rows", fails)
+        with pytest.raises(UserError, match=r"cannot read it.*network") as caught:
+            answer(Task((partition,)))
+        assert not isinstance(travelled(caught.value), DataError)
+        with pytest.raises(DataError, match="cannot read it"), _cleared_if_wrong(store):
+            partition.read()
+    assert store.there()
+    with pytest.raises(DataError), _cleared_if_wrong(store):
+        raise DataError("line 3 is wrong")
+    assert not store.there()
 
 
 def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(

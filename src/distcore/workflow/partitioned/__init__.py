@@ -20,6 +20,7 @@ from distcore.workflow.partitioned.store import Store, opened_store
 from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
 from distcore.workflow.receipt import distributions
 from distcore_core.errors import DataError, DistcoreError, Stopped
+from distcore_data.os_errors import is_of_the_system
 from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
@@ -163,9 +164,10 @@ def _cleared_if_wrong(store: Store) -> Iterator[None]:
     """Remove the pieces if the data turn out to be wrong; not for what one machine lacks."""
     try:
         yield
-    except DataError:
-        with suppress(OSError, DistcoreError):
-            store.clear()
+    except DataError as error:
+        if not is_of_the_system(error):
+            with suppress(OSError, DistcoreError):
+                store.clear()
         raise
 
 

@@ -13,16 +13,18 @@ import hashlib
 import json
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.partitioned.packed import Found, packed
 from distcore_core.contracts import JSON, Partition
-from distcore_core.errors import ArtifactError, UserError
+from distcore_core.errors import ArtifactError, DataError, UserError
 from distcore_core.io.digest import digest_file
 from distcore_core.progress import Progress
+from distcore_data.os_errors import is_of_the_system
 from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
@@ -147,10 +149,8 @@ class Answer:
         stream = EncodedStream(
             task.partitions, artifact.features, self.roles, task.around, threads=1
         )
-        try:
+        with _of_this_machine():
             return packed(self._found(artifact, stream))
-        except FileNotFoundError as error:
-            raise _unseen(error) from error
 
     def _found(self, artifact: Artifact, stream: EncodedStream) -> Found:
         from distcore_torch.decoding import RowNumbers
@@ -185,10 +185,8 @@ class Survey:
     def __call__(self, task: Task) -> list[dict[str, Ends]]:
         from distcore_data.encoding.stream import survey
 
-        try:
+        with _of_this_machine():
             return [survey(partition, self.columns) for partition in task.partitions]
-        except FileNotFoundError as error:
-            raise _unseen(error) from error
 
 
 def key_of(name: JSON) -> str:
@@ -196,9 +194,19 @@ def key_of(name: JSON) -> str:
     return hashlib.sha256(json.dumps(name, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _unseen(error: FileNotFoundError) -> UserError:
-    return UserError(
-        f"{error.filename or error} cannot be seen from {socket.gethostname()}, a machine of the "
-        "cluster. Put the dataset where every machine can read it under the same path, give it "
-        "as a frame from Python, or give --backend local."
-    )
+@contextmanager
+def _of_this_machine() -> Iterator[None]:
+    """What this machine cannot see or read is no DataError, for which the pieces that are done
+    would be removed; a pickled error does not say what it came of."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{error.filename or error} cannot be seen from {socket.gethostname()}, a machine of "
+            "the cluster. Put the dataset where every machine can read it under the same path, "
+            "give it as a frame from Python, or give --backend local."
+        ) from error
+    except DataError as error:
+        if is_of_the_system(error):
+            raise UserError(f"{error} (On {socket.gethostname()}.)") from error
+        raise

@@ -20,7 +20,7 @@ import pyarrow as pa
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
-from distcore_data.sources.encoding import refuse_foreign, words_of
+from distcore_data.sources.encoding import refuse_damaged, refuse_foreign
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import (
@@ -56,9 +56,7 @@ def checked_batch(reader: pa.ipc.RecordBatchFileReader, index: int, shown: str) 
         batch = reader.get_batch(index)
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{shown}: record batch {index} is damaged ({words_of(error)}). Write the file again."
-        ) from error
+        refuse_damaged(shown, f"record batch {index}", error)
     return batch
 
 

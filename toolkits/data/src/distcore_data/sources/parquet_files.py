@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
-from distcore_data.sources.encoding import refuse_foreign, words_of
+from distcore_data.sources.encoding import refuse_damaged, refuse_foreign
 from distcore_data.sources.fetch import PARQUET, existing, has_marks, is_parquet, is_pattern
 
 
@@ -141,6 +141,4 @@ def checked_batches(
             batch.validate(full=True)
             yield batch
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{file.shown}: the file is damaged ({words_of(error)}). Write it again."
-        ) from error
+        refuse_damaged(file.shown, "the file", error)

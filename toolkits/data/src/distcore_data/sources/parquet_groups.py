@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distcore_core.contracts import Partition
-from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
-from distcore_data.sources.encoding import words_of
+from distcore_data.sources.encoding import refuse_damaged
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.parquet_columns import (
     CODES,
@@ -68,10 +67,7 @@ class ParquetPartition:
             except FileNotFoundError:
                 raise  # another machine may not see it
             except (pa.ArrowException, OSError) as error:
-                raise DataError(
-                    f"{self.file.shown}: row group {self.group} is damaged ({words_of(error)}). "
-                    "Write the file again."
-                ) from error
+                refuse_damaged(self.file.shown, f"row group {self.group}", error)
 
     @property
     def size(self) -> int:
