@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +23,7 @@ from distcore.workflow.progress_text import closing, line_of, round_line, status
 from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import training_log
 from distcore_core.progress import Progress, Round, Stage
-from distcore_data.seals import read_lines
+from distcore_data.seals import MOST_BYTES, read_lines, sealed, unsealed
 from distcore_testing.rank_jobs import until
 
 ROOT = Path(__file__).parent.parent
@@ -268,6 +269,46 @@ def test_the_log_holds_once_what_workers_that_were_started_again_do_again(tmp_pa
             progress.tell(a_round(evaluation, 0.5, 0.5, 1))
     rounds = read_lines(tmp_path / "training_log.jsonl")
     assert [each["evaluation"] for each in rounds] == [1, 2, 3, 4]
+
+
+def test_a_long_log_is_gone_on_with(tmp_path: Path) -> None:
+    """It was longer than what is read back at once, and so emptied by the next round."""
+    log = tmp_path / "training_log.jsonl"
+    wide = {"validation": {"y": {f"{'x' * 100_000}{number}": 1.0 for number in range(100)}}}
+    rounds = [a_round(each, 0.5, 0.5, 1, metrics=wide) for each in range(1, 9)]
+    log.write_bytes(b"".join(sealed(asdict(each), line=True) for each in rounds))
+    assert log.stat().st_size > MOST_BYTES
+    progress = Progress()
+    with training_log(progress, tmp_path):
+        progress.tell(a_round(8, 0.5, 0.5, 1))
+        progress.tell(a_round(9, 0.5, 0.5, 1))
+    lines = log.read_bytes().splitlines(keepends=True)
+    assert [unsealed(each)["evaluation"] for each in lines] == [*range(1, 10)]
+    assert len(lines[7]) < 1000 < len(lines[6])
+
+
+def test_a_line_that_was_changed_costs_no_other(tmp_path: Path) -> None:
+    log, progress = tmp_path / "training_log.jsonl", Progress()
+    with training_log(progress, tmp_path):
+        for evaluation in (1, 2, 3):
+            progress.tell(a_round(evaluation, 0.5, 0.5, 1))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(lines[0] + lines[1].replace(b"loss", b"less") + lines[2])
+    progress = Progress()
+    with training_log(progress, tmp_path):
+        progress.tell(a_round(3, 0.5, 0.5, 1))
+        progress.tell(a_round(4, 0.5, 0.5, 1))
+    assert [each["evaluation"] for each in read_lines(log)] == [1, 3, 4]
+
+
+def test_what_is_no_file_in_the_logs_place_ends_the_log_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "training_log.jsonl")
+    progress = Progress()
+    with training_log(progress, tmp_path):
+        progress.tell(a_round(1, 0.5, 0.5, 1))
+    assert "cannot be written and ends here: it is no file" in caplog.text
 
 
 # ------------------------------------------------------------------ as people see it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 from collections.abc import Iterator
@@ -10,9 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from distcore_core.contracts import ResultsStore
-from distcore_core.io.atomic import write_file
 from distcore_core.progress import Progress, Round
-from distcore_data.seals import read_lines, sealed
+from distcore_data.seals import append, sealed, unsealed
 
 NAME = "training_log.jsonl"
 
@@ -57,11 +57,30 @@ class _Writer:
             return
         try:
             if found.step <= self._last_step and self.path.exists():
-                kept = [each for each in read_lines(self.path) if each["step"] < found.step]
-                write_file(self.path, b"".join(sealed(each, line=True) for each in kept))
+                self._drop_from(found.step)
             self._last_step = found.step
-            with self.path.open("ab") as file:
-                file.write(sealed(asdict(found), line=True))
+            append(self.path, sealed(asdict(found), line=True))
         except OSError as error:
             self._failed = True
             log.warning("%s cannot be written and ends here: %s.", self.path, error.strerror)
+
+    def _drop_from(self, step: int) -> None:
+        """Cut off the lines of that step and of later ones, and one that a kill cut short."""
+        if not self.path.is_file():  # to read a pipe may last for ever
+            raise OSError(errno.EINVAL, "it is no file")
+        end = 0
+        with self.path.open("r+b") as file:
+            for line in file:
+                if not line.endswith(b"\n") or _step_of(line) >= step:
+                    break
+                end += len(line)
+            file.truncate(end)
+
+
+def _step_of(line: bytes) -> float:
+    """Minus infinity of a line that was changed, which whoever reads the log passes over."""
+    try:
+        step: float = unsealed(line)["step"]
+    except (ValueError, KeyError):
+        return -math.inf
+    return step
