@@ -1,17 +1,20 @@
 """A driver may be killed at any write of the journal: whoever goes on asks for the same trials."""
 
+import errno
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from distcore_core.contracts import BACKEND, Axis, SearchJob
-from distcore_core.errors import CheckpointError, UserError
+from distcore_core.errors import CheckpointError, TrainingError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import JOURNAL, STARTUP, Study
-from distcore_search.records import TRIALS, write_record
+from distcore_search.objective import Objective
+from distcore_search.records import TRIALS, SearchWork, write_record
 from distcore_testing import ExecutorSuite
 
 COUNT = STARTUP + 2
@@ -111,6 +114,45 @@ def test_what_is_written_in_one_piece_is_there_whole_or_not_at_all(tmp_path):
     with pytest.raises(Killed):
         killed_within(journal)
     assert list(SealedJournal(path).read_logs(0)) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_a_full_disk_leaves_no_part_of_what_belongs_together(tmp_path, monkeypatch):
+    """A trial stayed with one of its parameters, and the search could not be gone on with."""
+    study = Study(job(tmp_path), LocalOptions())
+    study.ask()
+    before = study.path.read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(TrainingError, match=f"no room for {JOURNAL} in "):
+            study.ask()
+    assert study.path.read_bytes() == before
+    again = Study(job(tmp_path), LocalOptions())
+    assert [each.number for each in again.begun()] == [0]
+    assert again.ask().number == 1
+
+
+def test_a_trial_with_a_part_of_its_parameters_is_asked_again(tmp_path, caplog):
+    work = SearchWork(
+        parameters={}, objective=Objective("y", "loss", "minimize"), directory=tmp_path
+    )
+    made = replace(job(tmp_path), work=work)
+    study = Study(made, LocalOptions())
+    first = study.ask().params
+    write_record(tmp_path / TRIALS / "0000", {"name": "0000", "raw": first, "state": "running"})
+    second = study.ask().params
+    lines = study.path.read_bytes().splitlines(keepends=True)
+    study.path.write_bytes(b"".join(lines[:-1]))  # without its last parameter
+    again = Study(made, LocalOptions())
+    assert "trial 0001 has only some of its parameters there" in caplog.text
+    assert [each.params for each in again.begun()] == [first]
+    assert again.ask().params == second
+    caplog.clear()
+    assert len(Study(made, LocalOptions()).begun()) == 2
+    assert "made anew" not in caplog.text
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

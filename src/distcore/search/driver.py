@@ -29,7 +29,8 @@ from distcore.workflow.prepare import (
     tell_constant_targets,
 )
 from distcore_core.contracts import JSON, TRAINER, SearchJob
-from distcore_core.errors import ConfigError, DistcoreError, Stopped, UserError
+from distcore_core.errors import ConfigError, DistcoreError, Stopped, TrainingError, UserError
+from distcore_data import os_errors
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
@@ -224,10 +225,8 @@ class Search:
         if ended:
             log.info("%d trials ended before; they are not repeated.", ended)
         written = {**self.section.written, "random_seed": self.values["random_seed"]}
-        kept = (
-            f"The results so far are in {shown}; go on with: distcore hyperopt --config … "
-            f"--dataset … --model_resume_path {shown}"
-        )
+        go_on = f"go on with: distcore hyperopt --config … --dataset … --model_resume_path {shown}"
+        kept = f"The results so far are in {shown}; {go_on}"
 
         def concluded(interrupted: bool = False) -> SearchOutcome:
             try:
@@ -242,10 +241,12 @@ class Search:
         except KeyboardInterrupt as error:
             concluded(interrupted=True)
             raise Stopped(kept, signal_of(error)) from None
-        except UserError:
-            raise
-        except DistcoreError as error:  # such as a cluster that is gone
+        except (DistcoreError, OSError) as error:  # such as a cluster that is gone, a full disk
+            if isinstance(error, UserError | OSError) and not is_of_the_system(error):
+                raise
             concluded(interrupted=True)
+            if isinstance(error, OSError):
+                raise TrainingError(os_errors.in_words(error, go_on)) from error
             error.args = (f"{error} {kept}",)
             raise
         session.progress.end()

@@ -16,8 +16,9 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from distcore_core.errors import UserError
-from distcore_data.seals import damaged, refuse_special, sealed, unsealed
+from distcore_core.errors import TrainingError, UserError
+from distcore_data.os_errors import explained
+from distcore_data.seals import append, damaged, refuse_special, sealed, unsealed
 
 log = logging.getLogger("distcore")
 
@@ -78,17 +79,17 @@ class SealedJournal(BaseJournalBackend):
                 yield self._operation(number, line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write operations, and force them to disk. Raises JournalDamaged."""
+        """Write operations, all or none, and force them to disk. Raises JournalDamaged, and
+        TrainingError if the system refuses."""
         if self._waiting is not None:
             self._waiting += logs
             return
         self._look_ahead()
         first = len(self._offsets) - 1
         lines = [sealed({"line": first + at, **each}, line=True) for at, each in enumerate(logs)]
-        with self.path.open("ab") as file:
-            file.write(b"".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
+        advice = "choose another folder with --output_directory"
+        with explained(self.path.parent, self.path.name, TrainingError, advice=advice):
+            append(self.path, b"".join(lines), force=True)
         self._pass(lines)
 
     def _look_ahead(self) -> None:

@@ -94,6 +94,8 @@ class Study:
             if number not in trials or trials[number].params != record["raw"]:
                 return f"it does not know trial {number:04d}"
         for number, trial in trials.items():
+            if trial.state != TrialState.WAITING and trial.params.keys() != self.axes.keys():
+                return f"trial {number:04d} has only some of its parameters there"
             if trial.state in _ENDED and number not in records:
                 return f"trial {number:04d}, which has ended there, has no record"
             if trial.state in _ENDED and records[number]["state"] not in ENDED:

@@ -30,6 +30,7 @@ OF_THE_SYSTEM = (
         errno.ENOLCK,
         errno.EMFILE,
         errno.ENFILE,
+        errno.ENOMEM,
     }
 )
 """What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
@@ -126,9 +127,9 @@ def note_whom(error: BaseException, whom: str, host: str) -> None:
         error.add_note(f"{WHOM}{whom} on {host}")
 
 
-def in_words(error: BaseException) -> str:
+def in_words(error: BaseException, then: str = "run the same command again.") -> str:
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
-    limits are to blame."""
+    limits are to blame. then: what is to be done once that is mended."""
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return ""
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
@@ -149,9 +150,11 @@ def in_words(error: BaseException) -> str:
         look = f"if this process may write no larger files, {LARGER}"
     elif error.errno == errno.ENFILE:
         look = "the machine's limit of open files is reached: end what holds them"
+    elif error.errno == errno.ENOMEM:
+        look = "end what takes this machine's memory"
     return (
         f"{where}the system refused{whom} ({os.strerror(error.errno).lower()}{free}). What was "
-        f"saved before is as it was: {look}, then run the same command again."
+        f"saved before is as it was: {look}, then {then}"
     )
 
 
