@@ -1,6 +1,7 @@
 """Trials that are asked to stop at a bad moment: importable by name, for a process that runs
 them."""
 
+import os
 import signal
 import sys
 import time
@@ -44,6 +45,11 @@ def leaves_files(work, name, raw):
     Path(raw["folder"], "temporary").write_text(tempfile.mkdtemp())
     Path(raw["folder"], "begun").touch()
     time.sleep(600)
+
+
+def refused(work, name, raw):
+    """Its record cannot be written. work: the errno."""
+    raise OSError(work, os.strerror(work))
 
 
 def leaves(work, name, raw):

@@ -1,6 +1,7 @@
 """The local executor: how many trials fit, which GPUs each sees, when one ends, and what becomes
 of one that cannot begin."""
 
+import errno
 import sys
 import time
 from dataclasses import replace
@@ -14,8 +15,11 @@ import stubborn_trials
 
 from distcore_core.contracts import BACKEND, Resources
 from distcore_core.registry.manager import Plugins
-from distcore_optuna import process
+from distcore_optuna import executor, process
+from distcore_search.objective import Objective
+from distcore_search.records import SearchWork, begin_again, begin_record, read_record
 from distcore_testing import ExecutorSuite
+from distcore_testing.rank_jobs import until
 
 
 def suite():
@@ -81,6 +85,30 @@ def test_a_trial_whose_work_cannot_be_read_fails_in_its_own_words(tmp_path):
     finally:
         made.close()
     assert "'no number'" in (tmp_path / process.LOG).read_text()
+
+
+@pytest.mark.parametrize(("number", "refused"), [(errno.ENOSPC, True), (errno.ENOENT, False)])
+def test_a_trial_whose_record_the_system_refused_is_gone_on_with(tmp_path, number, refused):
+    """It had trained to its end, and was failed for good."""
+    work = SearchWork(
+        parameters={"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 1.0}},
+        objective=Objective("y", "loss", "minimize"),
+        directory=tmp_path,
+    )
+    folder = work.folder("0000")
+    begin_record(work, "0000", {"trainer.learning_rate": 0.5})
+    made = process.TrialProcess({})
+    made.start(stubborn_trials.refused, number, "0000", {}, folder)
+    until(lambda: not made.running())
+    loop = object.__new__(executor._Loop)
+    loop.running, loop.job = [], SimpleNamespace(work=work)
+    loop.objective, loop.told, loop.idle = work.objective, lambda name: None, {}
+    loop.study = SimpleNamespace(tell=lambda *_: None)
+    each = executor.Running(None, "0000", made, None, 0)
+    loop.running.append(each)
+    loop._end(each)
+    assert read_record(folder)["state"] == "failed"
+    assert begin_again(work) == (["0000"] if refused else [])
 
 
 def test_a_process_that_was_closed_is_stopped_again_without_an_error(tmp_path):

@@ -1,12 +1,23 @@
 """What Tune hears of a trial that it runs in a process of the cluster."""
 
+import errno
+import os
 import threading
 from types import SimpleNamespace
+
+import pytest
 
 from distcore_ray import tune_trial
 from distcore_search.objective import Objective
 from distcore_search.options import AsyncHyperband
-from distcore_search.records import ROUNDS, SearchWork, begin_record, write_record
+from distcore_search.records import (
+    ROUNDS,
+    SearchWork,
+    begin_again,
+    begin_record,
+    read_record,
+    write_record,
+)
 from distcore_search.rounds import add_round
 
 PARAMETERS = {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 1.0}}
@@ -73,3 +84,22 @@ def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path, monkeypatch)
     tune_trial.trainable({"number": 0}, job, scheduler(max_t=3), place)
     assert not ended.is_set()
     over.set()
+
+
+@pytest.mark.parametrize(("number", "again"), [(errno.ENOSPC, ["0000"]), (errno.ENOENT, [])])
+def test_a_trial_whose_record_the_system_refused_is_gone_on_with(
+    tmp_path, monkeypatch, number, again
+):
+    work = SearchWork(
+        parameters=PARAMETERS, objective=Objective("y", "loss", "minimize"), directory=tmp_path
+    )
+    begin_record(work, "0000", RAW)
+
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tune_trial, "_log_to", lambda path: None)
+    job = SimpleNamespace(work=work, function=refused, variants=[RAW])
+    tune_trial.trainable({"number": 0}, job, scheduler(), SimpleNamespace(enter=lambda: None))
+    assert read_record(work.folder("0000"))["state"] == "failed"
+    assert begin_again(work) == again

@@ -69,8 +69,8 @@ class TrialWork(SearchWork):
 
 def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
     """Run a trial to its end, whatever that is: afterwards its record says so. Only what must stop
-    the process (a ctrl-C, a SystemExit) passes through, and leaves a trial that can be gone on
-    with."""
+    the process (a ctrl-C, a SystemExit), and what the system refuses the record itself, passes
+    through, and leaves a trial that can be gone on with."""
     folder = work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):  # a process that a killed driver left behind must end first

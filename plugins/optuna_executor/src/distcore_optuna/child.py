@@ -14,9 +14,12 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from typing import Any, BinaryIO
 
+from distcore_data.os_errors import is_of_the_system
 from distcore_data.profiling import profiled_process
+from distcore_optuna.process import REFUSED
 from distcore_torch.signals import own_process
 
 
@@ -41,20 +44,23 @@ def main(answers: int) -> None:
                 function(work_of_trial, name, raw)
         except BaseException as error:  # noqa: BLE001 - whatever ends this process
             code = _exit_code(error)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with suppress(OSError):  # the disk of the log may be full
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(code)  # the thread that reads would make an ordinary end a SIGABRT
         os.write(answers, b".")
 
 
 def _exit_code(error: BaseException) -> int:
-    """As Python gives it; what it prints of the error is printed."""
+    """As Python gives it, but `REFUSED` for what the system refused; what Python prints of the
+    error is printed."""
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
     if isinstance(error, SystemExit) and isinstance(error.code, int | None):
         return (error.code or 0) & 0xFF
-    traceback.print_exception(error)
-    return 1
+    with suppress(OSError):
+        traceback.print_exception(error)
+    return REFUSED if is_of_the_system(error) else 1
 
 
 def _read(pipe: BinaryIO, work: queue.Queue[Any]) -> None:

@@ -241,7 +241,8 @@ class _Loop:
         why = f"{each.process.how_it_ended()}; see log.txt in the trial's folder"
         folder = self.job.work.folder(each.name)
         record: Mapping[str, Any] = end_record(
-            folder, "failed", self.objective, why, each.process.seconds
+            *(folder, "failed", self.objective, why, each.process.seconds),
+            by_the_system=each.process.was_refused(),
         )
         if record["state"] == "finished" and not each.stopping:
             self.idle[each.slot] = each.process

@@ -25,6 +25,9 @@ PATIENCE_SECONDS = 20.0
 LOOK_SECONDS = 0.02
 """How often the ends of trials that were asked to stop are looked for."""
 
+REFUSED = os.EX_IOERR
+"""The exit code of a process that ended by what the system refused, such as room on a disk."""
+
 INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """A launcher's variables, which would make a trial take itself for a rank."""
 
@@ -92,6 +95,10 @@ class TrialProcess:
         """For people, if the trial left no record of its own."""
         code = self._process.returncode
         return "it left no record" if code is None else f"its process {how_it_ended(code)}"
+
+    def was_refused(self) -> bool:
+        """Whether it ended by what the system refused: its trial is not to blame."""
+        return self._process.returncode == REFUSED
 
     def ask_to_stop(self) -> None:
         """As ctrl-C does: the trial saves where it is, and the process ends."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SearchJob
+from distcore_data.os_errors import is_of_the_system
 from distcore_search.records import ROUNDS, end_record
 from distcore_search.rounds import Follower
 
@@ -60,7 +61,10 @@ def trainable(config: dict[str, Any], job: SearchJob, scheduler: Scheduler, plac
                 return
         time.sleep(LOOK_SECONDS if alive else 0)
     if failed:
-        end_record(folder, "failed", job.work.objective, repr(failed[0]))
+        end_record(
+            *(folder, "failed", job.work.objective, repr(failed[0])),
+            by_the_system=is_of_the_system(failed[0]),
+        )
 
 
 def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseException]) -> None:

@@ -102,7 +102,13 @@ def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
 
 
 def end_record(
-    folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0
+    folder: Path,
+    state: str,
+    objective: Objective,
+    error: str | None = None,
+    seconds: float = 0.0,
+    *,
+    by_the_system: bool = False,
 ) -> JSON:
     """Say of a trial that does not say so itself that it has ended. One that has ended meanwhile
     keeps its own word.
@@ -113,6 +119,7 @@ def end_record(
         error: Why, for people.
         seconds: Since this attempt at the trial began, if they are known: no fewer count than its
             rounds tell.
+        by_the_system: It failed for what the system is to blame for: see `begin_again`.
 
     Returns:
         The record as it is now.
@@ -123,6 +130,8 @@ def end_record(
     rounds = rounds_of(folder / ROUNDS)
     told = _told_by_rounds(rounds, state, objective)
     record |= {"state": state, **told, "error": error}
+    if by_the_system:
+        record["by_the_system"] = True
     seconds += record.get("seconds", 0.0)
     record["seconds"] = round(max(seconds, seconds_of(rounds)), 3)
     write_record(folder, record)
@@ -155,8 +164,8 @@ def _told_by_rounds(rounds: Sequence[Round], state: str, objective: Objective) -
 
 
 def begin_again(work: SearchWork) -> list[str]:
-    """Have trials that failed for what the system was to blame for (`run_trial` notes so, as of a
-    full disk) stand as those of a killed search do, to be gone on with; their names."""
+    """Have trials that failed for what the system was to blame for, as of a full disk, stand as
+    those of a killed search do, to be gone on with; their names."""
     names = []
     folder = work.directory / TRIALS
     for trial in sorted(folder.iterdir()) if folder.is_dir() else ():
