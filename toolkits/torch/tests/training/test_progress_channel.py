@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import resource
 import sys
 import tempfile
 
@@ -9,7 +10,11 @@ import torch
 
 from distcore_core.progress import Progress, Round
 from distcore_testing.rank_jobs import until
-from distcore_torch.training.progress_channel import FileReporter, file_progress_channel
+from distcore_torch.training.progress_channel import (
+    FileReporter,
+    _rounds_of,
+    file_progress_channel,
+)
 
 
 def test_numbers_arrive_and_the_file_is_gone_afterwards():
@@ -59,6 +64,34 @@ def test_rounds_arrive_each_once_and_in_order():
                 for each in part:
                     worker.tell(each)
     assert shown.rounds == heard == rounds
+
+
+def test_a_round_that_was_cut_short_costs_no_other(caplog):
+    """The thread that tells of them died, and progress stood still."""
+    shown = Progress()
+    with file_progress_channel(shown) as channel:
+        channel.reporter._write_round(a_round(1))
+        with _rounds_of(channel.reporter.path).open("a") as file:  # by a kill
+            file.write('{"evaluation": 2')
+        for number in (3, 4, 5):
+            channel.reporter._write_round(a_round(number))
+    assert [each.evaluation for each in shown.rounds] == [1, 4, 5]
+    assert "A round that a worker told of cannot be read" in caplog.text
+
+
+def test_a_round_of_which_the_disk_takes_a_part_is_taken_back(monkeypatch):
+    shown = Progress()
+    with file_progress_channel(shown) as channel:
+        path = _rounds_of(channel.reporter.path)
+        channel.reporter._write_round(a_round(1))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
+        try:
+            channel.reporter._write_round(a_round(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        channel.reporter._write_round(a_round(3))
+    assert [each.evaluation for each in shown.rounds] == [1, 3]
 
 
 def a_round(number):

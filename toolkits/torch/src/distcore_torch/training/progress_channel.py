@@ -9,6 +9,7 @@ progress channel of its own (`contracts.Backend`); `Numbers` and `Round` are wha
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import os
 import struct
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from distcore_core.progress import Progress, Round
+from distcore_data.seals import append
 from distcore_data.temporaries import temporary_folder
 
 LAYOUT = struct.Struct("<qqqddq")
 """sequence (0: nothing yet), done, total (-1: unknown), loss (NaN: none), rows per unit."""
 
 SECONDS = 0.2
+
+log = logging.getLogger("distcore")
 
 
 class Reporter(Protocol):
@@ -89,14 +93,19 @@ class FileProgressChannel:
             self.progress.end()
 
     def _tell_rounds(self) -> None:
-        """Tell the rounds whose lines are whole."""
+        """Tell the rounds whose lines are whole; one behind what a kill cut short is not."""
         while True:
             start = self._rounds.tell()
             line = self._rounds.readline()
             if not line.endswith("\n"):
                 self._rounds.seek(start)
                 return
-            self.progress.tell(Round(**json.loads(line)))
+            try:
+                found = json.loads(line)
+            except ValueError as error:
+                log.warning("A round that a worker told of cannot be read (%s).", error)
+                continue
+            self.progress.tell(Round(**found))
 
 
 @contextmanager
@@ -173,5 +182,5 @@ class FileReporter:
             yield progress
 
     def _write_round(self, found: Round) -> None:
-        with suppress(OSError), _rounds_of(self.path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(found)) + "\n")
+        with suppress(OSError):
+            append(_rounds_of(self.path), f"{json.dumps(asdict(found))}\n".encode())
