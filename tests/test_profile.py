@@ -13,8 +13,11 @@ import pytest
 from tests.conftest import Place, csv
 
 from distcore.workflow.profile import Profile, heaviest, speedscope
+from distcore_core.errors import Stopped
+from distcore_data import profiling
 from distcore_data.profiling import WAITING, Function, Part, Sampler
 from distcore_testing.brake import Brake
+from distcore_testing.rank_jobs import until
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +146,28 @@ def test_only_a_profile_is_replaced(place: Place, command: str) -> None:
     for _ in range(2):
         place.good(command, *more, "--profile", *(("--overwrite",) if command == "predict" else ()))
         stacks_of(path)
+
+
+def test_a_profile_that_cannot_be_written_costs_nothing_else(
+    tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(profiling.FOLDER, str(tmp_path / "gone"))
+    with pytest.raises(Stopped), profiling.profiled_process("rank 0", "train"):
+        raise Stopped("step-00000010 was saved.", 15)
+    assert "The profile of rank 0 is lost" in caplog.text
+
+
+def test_a_part_of_a_profile_that_cannot_be_read_costs_no_other(
+    tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(profiling.FOLDER, str(tmp_path))
+    with profiling.profiled_process("rank 1", "train"):
+        until(lambda: False, 0.05)
+    (tmp_path / "1 rank 0.json").write_text('[["train", 1.0], ["x"')
+    parts, processor = profiling.of_processes(tmp_path)
+    assert {each.process for each in parts} == {"rank 1"}
+    assert set(processor) == {"train"}
+    assert "A part of the profile cannot be read" in caplog.text
 
 
 def test_a_round_of_trees_is_no_stage_of_its_own() -> None:

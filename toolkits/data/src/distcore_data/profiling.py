@@ -9,6 +9,7 @@ the time.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -20,7 +21,10 @@ from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
+from distcore_core.io.atomic import write_file
 from distcore_data.stacks import Call, stacks
+
+log = logging.getLogger("distcore")
 
 FOLDER = "DISTCORE_PROFILE"
 """The variable that names the folder where the processes of a profiled run lay down their parts."""
@@ -174,7 +178,11 @@ def profiled_process(process: str, stage: str) -> Iterator[None]:
         parts = sampler.stop()
         lines = [[stage, sum(sampler.processor.values())], *parts]
         # Both: ranks of several trials have one name, and trials one process.
-        Path(folder, f"{os.getpid()} {process}.json").write_text(json.dumps(lines))
+        path = Path(folder, f"{os.getpid()} {process}.json")
+        try:
+            write_file(path, json.dumps(lines).encode())
+        except OSError as error:  # it must not cost what the block came to
+            log.warning("The profile of %s is lost: %s.", process, error)
 
 
 def of_processes(folder: Path) -> tuple[list[Part], dict[str, float]]:
@@ -182,7 +190,11 @@ def of_processes(folder: Path) -> tuple[list[Part], dict[str, float]]:
     parts: list[Part] = []
     processor: defaultdict[str, float] = defaultdict(float)
     for path in sorted(folder.glob("*.json")):
-        (stage, seconds), *rows = json.loads(path.read_text())
+        try:
+            (stage, seconds), *rows = json.loads(path.read_text())
+        except (OSError, ValueError) as error:  # this must not cost what the run came to, either
+            log.warning("A part of the profile cannot be read: %s.", error)
+            continue
         processor[stage] += seconds
         parts += [
             Part(process, thread, at, tuple(Function(*each) for each in stack), spent)
