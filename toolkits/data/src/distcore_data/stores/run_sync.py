@@ -308,11 +308,13 @@ class Mirror:
 
     def _require_held(self) -> None:
         if self.holder and is_lost(self.store, RUNNING, self.holder):
-            raise StoreError(
+            error = StoreError(
                 f"Another process has gone on with the run in {self.url}: this one was paused, or "
                 "its bucket did not answer, for so long that it was taken for dead. It saves "
                 "nothing more there. Use what the other one writes."
             )
+            error.recurs = True
+            raise error
 
     def _get(self, name: str, size: int, path: Path) -> None:
         with self._opened(name, size, path.parent) as source, open(path, "wb") as target:
