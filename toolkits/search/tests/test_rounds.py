@@ -1,6 +1,7 @@
 """Rounds as lines of JSON: whole ones are told once, torn ones passed over, a resumed trial's
 are not told again."""
 
+import errno
 import json
 import os
 import resource
@@ -113,6 +114,19 @@ def test_training_ends_with_the_evaluation_that_was_asked_for_and_not_before(tmp
     rounds = Rounds(RoundsOptions(path=str(tmp_path / "rounds.jsonl"), until=10))
     assert rounds.epoch_finished(1, 5, METRICS) is None
     assert rounds.epoch_finished(2, 10, METRICS)
+
+
+def test_training_ends_there_too_if_the_disk_is_full(tmp_path, monkeypatch, caplog):
+    """It trained to its full length, to another model than that of the recorded round."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rounds = Rounds(RoundsOptions(path=str(tmp_path / "rounds.jsonl"), until=10))
+    monkeypatch.setattr("distcore_search.rounds.append", full)
+    assert rounds.epoch_finished(1, 5, METRICS) is None
+    assert rounds.epoch_finished(2, 10, METRICS)
+    assert "lacks the round of step 10" in caplog.text
 
 
 def test_a_pipe_or_a_folder_in_its_place_is_refused(tmp_path):

@@ -45,7 +45,11 @@ class Rounds:
     @hookimpl
     def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> str | None:
         seconds = round(time.monotonic() - self.started, 3)
-        add_round(self.path, {"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
+        found = {"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics}
+        try:
+            add_round(self.path, found)
+        except OSError as error:  # the answer is worth more than the line
+            log.warning("%s lacks the round of step %d: %s.", self.path, step, error)
         over = self.until is not None and step >= self.until
         return "The search had stopped this trial here." if over else None
 
