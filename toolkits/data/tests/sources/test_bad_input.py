@@ -208,6 +208,26 @@ def test_what_follows_a_stream_is_another_or_damage(refused, read, put, pack):
         assert "damaged or cut short" in refused(put(first + rest))
 
 
+def test_a_stream_that_asks_for_more_memory_than_there_is_is_damaged(refused, put, monkeypatch):
+    class Greedy:
+        eof, needs_input = False, True
+
+        def decompress(self, packed, most):
+            raise MemoryError
+
+    monkeypatch.setattr(lzma, "LZMADecompressor", Greedy)
+    assert "it asks for more memory than there is" in refused(put(lzma.compress(b"a,b\n1,x\n")))
+
+
+def test_a_machine_without_memory_is_not_told_as_damage(read, put, monkeypatch):
+    def no_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("distcore_data.sources.unpacking.copy", no_memory)
+    with pytest.raises(MemoryError):
+        read(put(gzip.compress(b"a,b\n1,x\n")), AB)
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 def test_zero_bytes_behind_the_last_stream_are_no_damage(read, put, pack):
     assert read(put(pack(b"a,b\n1,x\n") + bytes(8)), AB)["b"] == ["x"]

@@ -27,8 +27,8 @@ UNSUSPICIOUS = 1 << 30
 SMALL = 1 << 10
 """Bytes that are read at once where a file is damaged."""
 
-# Arrow's errors are OSError or ValueError; a damaged header may claim more memory than there is.
-DAMAGED = (EOFError, MemoryError, OSError, ValueError, zlib.error, lzma.LZMAError)
+# Arrow's errors are OSError or ValueError.
+DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
 def compression_of(path: Path) -> str | None:
@@ -160,7 +160,11 @@ class Streams:
                 packed = self._file.read(PIECE)
                 if not packed:
                     raise EOFError("it ends within a stream")
-            if unpacked := self._stream.decompress(packed, most):
+            try:
+                unpacked = self._stream.decompress(packed, most)
+            except MemoryError:  # a damaged header may claim more than there is
+                raise lzma.LZMAError("it asks for more memory than there is") from None
+            if unpacked:
                 return bytes(unpacked)
         return b""
 
