@@ -38,6 +38,27 @@ def test_ten_tenths_of_a_cpu_are_one(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("there", "asked", "at_once", "seen"),
+    [
+        # 16 trials of eight threads each ran at once
+        ((16, 0), {"resources_per_worker": {"CPU": 8}}, 2, {"OMP_NUM_THREADS": "8"}),
+        ((4, 0), {"resources_per_worker": {"CPU": 8}}, 1, {"OMP_NUM_THREADS": "8"}),
+        # one trial ran at once, on the CPU, for there is one GPU
+        ((16, 1), {}, 16, {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}),
+        ((16, 1), {"use_gpu": True}, 1, {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}),
+        ((16, 0), {"use_gpu": True}, 16, {"OMP_NUM_THREADS": "1"}),
+    ],
+)
+def test_a_trial_has_what_its_trainer_asks_for(tmp_path, monkeypatch, there, asked, at_once, seen):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    job, made = suite().job(tmp_path, None, trials=20, **asked), suite().make()
+    assert made.plan(job, machine(*there))["at_once"] == at_once
+    assert made.environment(job, 0, there[1]) == seen
+    stated = suite().make(cpu_resources_per_trial=4, gpu_resources_per_trial=0)
+    assert stated.plan(job, machine(*there))["at_once"] == there[0] // 4
+
+
+@pytest.mark.parametrize(
     ("share", "seen"),
     [
         (0.3, ["0", "0", "0", "1", "1", "1"]),  # the fourth was on 0, too

@@ -20,14 +20,13 @@ class Elsewhere:
         self.distributed = distributed
 
 
-def fitting(*nodes, workers=1, each=None, distributed=True, trials=8, **options):
+def fitting(*nodes, workers=1, each=None, distributed=True, trials=8, use_gpu=False, **options):
     """nodes: CPUs, or (CPUs, GPUs)."""
     options = TuneOptions.model_validate(options)
-    job = ExecutorSuite().job(
-        Path("unused"), [{}] * trials, workers=workers, resources_per_worker=each or {}
-    )
+    asked = {"workers": workers, "resources_per_worker": each or {}, "use_gpu": use_gpu}
+    job = ExecutorSuite().job(Path("unused"), [{}] * trials, **asked)
     shapes = [node if isinstance(node, tuple) else (float(node), 0.0) for node in nodes]
-    return at_once(options, job, shapes, need_of(options, job, Elsewhere(distributed)))
+    return at_once(options, job, shapes, need_of(options, job, Elsewhere(distributed), shapes))
 
 
 def test_as_many_trials_as_fit():
@@ -41,6 +40,18 @@ def test_as_many_trials_as_fit():
     assert fitting(0, 4, workers=2) == 2
     assert fitting(4, distributed=False, cpu_resources_per_trial=2) == 2
     assert fitting(4, distributed=False, max_concurrent_trials=8) == 4
+
+
+def test_a_trial_that_trains_in_its_own_process_has_what_its_trainer_asks_for():
+    """It had one CPU and no GPU: all trials shared the one that there was."""
+    alone = {"distributed": False, "trials": 16}
+    assert fitting((16, 1), use_gpu=True, **alone) == 1
+    assert fitting((16, 1), use_gpu=True, gpu_resources_per_trial=0.25, **alone) == 4
+    assert fitting((16, 1), use_gpu=True, gpu_resources_per_trial=0, **alone) == 16
+    assert fitting((16, 1), **alone) == 16
+    assert fitting(16, use_gpu=True, **alone) == 16  # on CPUs, where the cluster has no other
+    assert fitting(16, each={"CPU": 8}, **alone) == 2
+    assert fitting(16, each={"CPU": 8}, cpu_resources_per_trial=4, **alone) == 4
 
 
 def test_a_part_of_a_gpu_lies_on_one():

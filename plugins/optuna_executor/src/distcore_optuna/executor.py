@@ -81,8 +81,7 @@ class LocalExecutor:
 
     def _at_once(self, job: SearchJob, backend: Backend) -> tuple[int, list[str]]:
         found, options = backend.resources(), self.options
-        cpus = (options.cpu_resources_per_trial or 1) * job.workers
-        gpus = self.gpus_per_trial(found.gpus) * job.workers
+        cpus, gpus = (amount * job.workers for amount in options.each(job, found.gpus))
         if options.gpu_resources_per_trial and gpus > found.gpus:
             raise UserError(
                 f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs "
@@ -101,18 +100,13 @@ class LocalExecutor:
             )
         return at_once, notes
 
-    def gpus_per_trial(self, there: int) -> float:
-        """GPUs of each worker of a trial."""
-        stated = self.options.gpu_resources_per_trial
-        return stated if stated is not None else float(bool(there))
-
     def environment(self, job: SearchJob, slot: int, gpus: int) -> dict[str, str]:
         """Threads and GPUs of the trial in this slot."""
         import os
 
-        threads = max(1, int(self.options.cpu_resources_per_trial or 1))
-        found = {"OMP_NUM_THREADS": str(threads)}
-        share = self.gpus_per_trial(gpus) * job.workers
+        cpus, share = self.options.each(job, gpus)
+        found = {"OMP_NUM_THREADS": str(max(1, int(cpus)))}
+        share *= job.workers
         if not gpus:
             return found
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")

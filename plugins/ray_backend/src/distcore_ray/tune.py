@@ -60,7 +60,8 @@ class TuneExecutor:
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """Raises UserError, with the arithmetic, if trials would wait for each other's resources
         for ever."""
-        found = at_once(self.options, job, _nodes(backend), need_of(self.options, job, backend))
+        nodes = _nodes(backend)
+        found = at_once(self.options, job, nodes, need_of(self.options, job, backend, nodes))
         if job.variants is None:
             optuna_search()
         return {"at_once": found, "algorithm": algorithm(job), "notes": []}
@@ -69,8 +70,9 @@ class TuneExecutor:
         """Run what has not ended yet: the trials' records say that, Tune's own state is of this
         run alone."""
         with _connected(backend):
-            need = need_of(self.options, job, backend)
-            beside = at_once(self.options, job, _nodes(backend), need)
+            nodes = _nodes(backend)
+            need = need_of(self.options, job, backend, nodes)
+            beside = at_once(self.options, job, nodes, need)
             _Run(job, self.options, need, beside, told).run()
 
 

@@ -49,15 +49,17 @@ class Need:
         return f"{self.driver[kind]:g} for itself + {self.workers} workers × {self.each[kind]:g}"
 
 
-def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
+def need_of(options: TuneOptions, job: SearchJob, backend: Backend, nodes: Sequence[Node]) -> Need:
     """Of one trial. Raises UserError if the section and `backend.trainer` say two things."""
-    stated = options.cpu_resources_per_trial
     if not backend.distributed:
-        gpus = options.gpu_resources_per_trial or 0.0
-        return Need(((stated or 1.0) * job.workers, gpus * job.workers), 0, (0.0, 0.0))
+        cpus, gpus = options.each(job, sum(node[1] for node in nodes))
+        return Need((cpus * job.workers, gpus * job.workers), 0, (0.0, 0.0))
     given = dict(job.resources_per_worker)
     each = (float(given.get("CPU", 1.0)), float(given.get("GPU", 1.0 if job.use_gpu else 0.0)))
-    for name, amount, kind in (("cpu", stated, 0), ("gpu", options.gpu_resources_per_trial, 1)):
+    for name, amount, kind in (
+        ("cpu", options.cpu_resources_per_trial, 0),
+        ("gpu", options.gpu_resources_per_trial, 1),
+    ):
         if amount is not None and amount != job.workers * each[kind]:
             raise UserError(
                 f"hyperopt.executor.{name}_resources_per_trial is {amount:g}, but backend.trainer "

@@ -13,6 +13,7 @@ from distcore_data.base_options import Count, NonNegative, Options, Whole
 from distcore_search.space import AnySpace
 
 if TYPE_CHECKING:
+    from distcore_core.contracts import SearchJob
     from distcore_search.rounds import Round
 
 Split = Literal["training", "train", "validation", "test"]
@@ -219,10 +220,13 @@ class ExecutorOptions(Options):
         "auto", description="Trials beside each other; auto: as many as there are resources for."
     )
     cpu_resources_per_trial: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="CPUs of a trial; default: 1."
+        None,
+        description="CPUs of a trial; default: what its trainer asks for (resources_per_worker, "
+        "num_threads), else 1.",
     )
     gpu_resources_per_trial: NonNegative | None = Field(
-        None, description="GPUs of a trial; default: 1 if there are GPUs."
+        None,
+        description="GPUs of a trial; default: 1 if there are GPUs and its trainer uses them.",
     )
     scheduler: AnyScheduler = Field(
         default_factory=lambda: Fifo.model_validate({"type": "fifo"}),
@@ -236,6 +240,19 @@ class ExecutorOptions(Options):
         return [
             f"hyperopt.executor.{name} changes nothing here: {why}." for name, why in given.items()
         ]
+
+    def each(self, job: SearchJob, gpus: float) -> tuple[float, float]:
+        """CPUs and GPUs of a trial's process, if the trial itself is the worker: as they are
+        given, else as its trainer asks for them.
+
+        Args:
+            job: The search.
+            gpus: How many there are.
+        """
+        wanted = float(bool(gpus) and job.use_gpu)
+        stated = self.gpu_resources_per_trial
+        cpus = self.cpu_resources_per_trial or job.resources_per_worker.get("CPU") or 1.0
+        return cpus, wanted if stated is None else stated
 
     @field_validator("scheduler", mode="before")
     @classmethod
