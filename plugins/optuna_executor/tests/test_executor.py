@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import optuna
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,6 +17,8 @@ import stubborn_trials
 from distcore_core.contracts import BACKEND, Resources
 from distcore_core.registry.manager import Plugins
 from distcore_optuna import executor, process
+from distcore_optuna.options import LocalOptions
+from distcore_optuna.study import pruner
 from distcore_search.objective import Objective
 from distcore_search.records import SearchWork, begin_again, begin_record, read_record
 from distcore_testing import ExecutorSuite
@@ -73,6 +76,22 @@ def test_trials_that_share_a_gpu_have_room_on_it(tmp_path, monkeypatch, share, s
     at_once = made.plan(job, machine(64, gpus=2))["at_once"]
     given = [made.environment(job, slot, 2)["CUDA_VISIBLE_DEVICES"] for slot in range(at_once)]
     assert given == seen
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 5, 10])
+@pytest.mark.parametrize("grace", [1, 7])
+@pytest.mark.parametrize("brackets", [2, 3, 5, 6, 64])
+def test_there_are_as_many_brackets_as_asked_for(brackets, grace, factor):
+    """There were as many as `max_t` has levels, whatever the number."""
+    asked = {"reduction_factor": factor, "grace_period": grace, "brackets": brackets}
+    options = LocalOptions.model_validate({"scheduler": {"type": "asha", **asked}})
+    study = optuna.create_study(pruner=pruner(options))
+    trial = study.ask()
+    trial.report(1.0, 1)
+    assert not trial.should_prune()
+    made = study.pruner._pruners
+    assert [each._min_early_stopping_rate for each in made] == list(range(brackets))
+    assert {(each._min_resource, each._reduction_factor) for each in made} == {(grace, factor)}
 
 
 def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path):

@@ -239,5 +239,8 @@ def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
         return MedianAtTime(scheduler.grace_period, scheduler.min_samples_required)
     factor = int(scheduler.reduction_factor)
     if scheduler.brackets > 1:
-        return optuna.pruners.HyperbandPruner(scheduler.grace_period, scheduler.max_t, factor)
+        # Optuna asks for no number: it counts the levels up to a last one, here halfway (half of
+        # a factor of 2) beyond the one that makes so many.
+        last = scheduler.grace_period * factor ** (scheduler.brackets - 1) * 3 // 2
+        return optuna.pruners.HyperbandPruner(scheduler.grace_period, last, factor)
     return optuna.pruners.SuccessiveHalvingPruner(scheduler.grace_period, factor)

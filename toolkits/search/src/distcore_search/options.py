@@ -93,7 +93,9 @@ class AsyncHyperband(Scheduler):
         4, description="One in so many goes on from one level to the next."
     )
     brackets: Count = Field(
-        1, description="Groups of trials, each beginning to stop later than the one before."
+        1,
+        le=64,
+        description="Groups of trials, each beginning to stop later than the one before.",
     )
     stop_last_trials: bool = Field(True, description="Whether trials are stopped after max_t.")
 
