@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore.workflow.prepare import data_options
 from distcore_core.contracts import LOADER, LoadRequest
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache import open_cache
@@ -280,15 +279,6 @@ def test_what_decides_no_byte_of_the_data_hits(place):
     ):
         place.write(place.config, text + more)
         assert built(place.good("preprocess")), more
-
-
-def test_weights_of_classes_lie_in_the_metadata_and_other_losses_do_not():
-    options = {"preprocessing": {}, "decoder": {"type": "classifier"}, "loss": {"weight": 2.0}}
-    assert data_options(options) == {"preprocessing": {}}
-    options["loss"]["class_weights"] = {"a": 1.0, "b": 2.0}
-    assert data_options(options) == {"preprocessing": {}, "class_weights": {"a": 1.0, "b": 2.0}}
-    plugins = {"of": "a plugin", "loss": "hinge"}  # which may encode by any of its options
-    assert data_options(plugins) == plugins
 
 
 def test_two_runs_at_once_build_one_cache(place, row):

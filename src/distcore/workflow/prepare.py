@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source, Split
 from distcore_core.errors import CacheError
+from distcore_data.base_options import Options
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.splitter import Splitter
@@ -257,7 +258,8 @@ def data_part(config: RunConfig, features: Features) -> JSON:
     preprocessing = config.preprocessing.model_dump(mode="json")
     return {
         "features": [
-            {**each, "options": data_options(each["options"])} for each in features.specifications
+            {**each, "options": data_options(each["options"], feature.options)}
+            for each, feature in zip(features.specifications, features, strict=True)
         ],
         "preprocessing": {**preprocessing, "random_seed": config.random_seed},
     }
@@ -276,16 +278,19 @@ def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
     return found | data.readers(session.plugins)
 
 
-def data_options(options: JSON) -> JSON:
-    """The part of a feature's options that its data depends on: what its network is made of, what
-    it minimizes and what is measured of it change no byte, but for the weights of an output's
-    classes, which lie in its metadata as fractions of the mean over all rows.
+def data_options(options: JSON, model: Any) -> JSON:
+    """The part of a feature's options that its data depend on: all of them, but those that their
+    model says are beside that; and the weights of an output's classes, which lie in its metadata
+    as fractions of the mean over all rows.
 
-    A plugin's own feature may have no `preprocessing` section; then all of its options count."""
-    network = ("encoder", "decoder", "loss", "metrics") if "preprocessing" in options else ()
-    kept = {name: value for name, value in options.items() if name not in network}
+    Args:
+        options: As they were given.
+        model: They, as the feature has them.
+    """
+    beside = model.beside_data if isinstance(model, Options) else ()
+    kept = {name: value for name, value in options.items() if name not in beside}
     loss = options.get("loss")
-    if isinstance(loss, Mapping) and loss.get("class_weights"):
+    if "loss" in beside and isinstance(loss, Mapping) and loss.get("class_weights"):
         kept["class_weights"] = loss["class_weights"]
     return kept
 

@@ -210,6 +210,8 @@ class CategoryOutputPreprocessing(CategoryPreprocessing):
 class InputOptions(Options):
     """What every input feature has beside name, type and column."""
 
+    beside_data: ClassVar[tuple[str, ...]] = ("encoder", "tied", "active")
+
     tied: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
     active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
 
@@ -230,6 +232,20 @@ class NoOutput(Deferred):
 
 class OutputOptions(Options):
     """What every output feature has beside name, type and column."""
+
+    beside_data: ClassVar[tuple[str, ...]] = (
+        "decoder",
+        "loss",
+        "metrics",
+        "dependencies",
+        "reduce_dependencies",
+        "reduce_input",
+        "active",
+        "calibration",
+        "input_size",
+        "num_classes",
+        "default_validation_metric",
+    )
 
     metrics: list[str | dict[str, Any]] = Field(
         [],
@@ -267,6 +283,8 @@ class NumberInputOptions(InputOptions):
 class NumberOutputOptions(OutputOptions):
     """`{type: number}` among the output features."""
 
+    beside_data: ClassVar[tuple[str, ...]] = (*OutputOptions.beside_data, "clip")
+
     preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_construct()
     decoder: Regressor = RegressorOptions.model_construct()
     loss: NumberLoss = NumberLossOptions.model_construct()
@@ -299,6 +317,8 @@ class BinaryInputOptions(InputOptions):
 class BinaryOutputOptions(OutputOptions):
     """`{type: binary}` among the output features."""
 
+    beside_data: ClassVar[tuple[str, ...]] = (*OutputOptions.beside_data, "threshold")
+
     preprocessing: BinaryOutputPreprocessing = BinaryOutputPreprocessing.model_construct()
     decoder: BinaryRegressor = RegressorOptions.model_construct()
     loss: BinaryLoss = BinaryLossOptions.model_construct()
@@ -320,6 +340,8 @@ class CategoryInputOptions(InputOptions):
 
 class CategoryOutputOptions(OutputOptions):
     """`{type: category}` among the output features."""
+
+    beside_data: ClassVar[tuple[str, ...]] = (*OutputOptions.beside_data, "top_k")
 
     preprocessing: CategoryOutputPreprocessing = CategoryOutputPreprocessing.model_construct()
     decoder: Classifier = ClassifierOptions.model_construct()

@@ -44,11 +44,14 @@ class Options(Deferred):
     its default one is accepted and dropped, at any other value an error tells what it is.
     read_with: of these, options that Ludwig reads with another one alone: {option: the other}.
     While that one is at its default (or is refused for itself), they change nothing at any value.
+    beside_data: of a feature's options, those by which it neither fits nor encodes, so that caches
+    do not go by them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     ludwig_only: ClassVar[Mapping[str, Any]] = {}
     read_with: ClassVar[Mapping[str, str]] = {}
+    beside_data: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def about_unknown(cls, option: str) -> str | None:
