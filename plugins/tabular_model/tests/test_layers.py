@@ -1,11 +1,13 @@
 """Initializers, norms and stacks of fully connected layers."""
 
 import inspect
+import math
 import re
 from types import SimpleNamespace
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,7 +22,16 @@ from distcore_tabular.layers import (
     initialize,
     make_norm,
 )
-from distcore_tabular.options_network import INITIALIZER_ARGUMENTS, NORM_ARGUMENTS
+from distcore_tabular.options_network import (
+    FLAG,
+    INITIALIZER_ARGUMENTS,
+    NEEDED,
+    NORM_ARGUMENTS,
+    NUMBER,
+    NUMBER_OR_NULL,
+    WHOLE,
+    ConcatOptions,
+)
 
 
 def test_a_stack_is_linear_norm_activation_dropout_layer_after_layer():
@@ -99,10 +110,52 @@ def test_initializers_by_name_and_with_arguments():
     assert (tensor == 2.5).all()
     initialize(tensor, "identity")
     assert torch.equal(tensor, torch.eye(3, 4))
-    with pytest.raises(
-        ValueError, match=r"Initializer 'constant' cannot fill .*Give its arguments"
-    ):
-        initialize(tensor, "constant")
+    with pytest.raises(UserError, match=r"Initializer 'eye' cannot fill .*Give its arguments"):
+        initialize(torch.empty(3), "eye")
+
+
+EXAMPLES = {NUMBER: 0.5, NUMBER_OR_NULL: None, WHOLE: 1, FLAG: True}
+
+
+def made_with(**options):
+    given = ConcatOptions.model_validate({"num_fc_layers": 1, **options})
+    return fc_stack(4, given, 1)
+
+
+@pytest.mark.parametrize("name", INITIALIZERS)
+def test_what_options_take_for_an_initializer_torch_takes(name):
+    """What torch lacked or could not take was told as the plugin's own mistake, after encoding."""
+    kinds = INITIALIZER_ARGUMENTS.get(name, {})
+    arguments = {
+        each: EXAMPLES[kind] if isinstance(kind, str) else kind[0] for each, kind in kinds.items()
+    }
+    if name == "dirac":  # for convolutions
+        return
+    made_with(weights_initializer={"type": name, **arguments})
+    if name not in NEEDED:
+        made_with(weights_initializer=name)
+    for each, kind in kinds.items():
+        for wrong in ("x", True, [1], None, math.inf, 10**400):
+            with pytest.raises(ValidationError, match=f"{each} of initializer {name} should be"):
+                made_with(weights_initializer={"type": name, **arguments, each: wrong})
+        for word in () if isinstance(kind, str) else kind:
+            made_with(weights_initializer={"type": name, **arguments, each: word})
+    needed = NEEDED.get(name)
+    for without in (name, {"type": name}) if needed else ():
+        with pytest.raises(ValidationError, match=f"initializer {name} needs {needed}"):
+            made_with(weights_initializer=without)
+
+
+@pytest.mark.parametrize("norm", NORM_ARGUMENTS)
+def test_what_options_take_for_a_norm_torch_takes(norm):
+    """A word for a number was a TypeError of torch's in the first batch."""
+    kinds = NORM_ARGUMENTS[norm]
+    made = made_with(norm=norm, norm_params={each: EXAMPLES[kind] for each, kind in kinds.items()})
+    made(torch.randn(8, 4))
+    for each, kind in kinds.items():
+        for wrong in ("x", 0.5 if kind == FLAG else True):
+            with pytest.raises(ValidationError, match=f"{each} of a norm should be {kind}"):
+                made_with(norm=norm, norm_params={each: wrong})
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS, ids=str)

@@ -67,8 +67,8 @@ def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> No
     """Fill the tensor in place. initializer: a name, or {"type": name, …arguments of the
     torch.nn.init function}.
 
-    Raises ValueError naming the initializer if it does not fit (`constant` without `val`, `eye`
-    on a bias)."""
+    Raises UserError naming the initializer if it does not fit (`eye` on a bias, a negative
+    `std`)."""
     arguments = {"type": initializer} if isinstance(initializer, str) else dict(initializer)
     name = arguments.pop("type")
     try:
@@ -76,7 +76,7 @@ def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> No
     except torch.OutOfMemoryError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
+        raise UserError(
             f"Initializer {initializer!r} cannot fill a tensor of shape {tuple(tensor.shape)}: "
             f"{error}. Give its arguments as {{type: …, argument: value}}, or choose another."
         ) from error

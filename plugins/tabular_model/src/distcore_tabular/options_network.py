@@ -3,7 +3,8 @@
 What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
 """
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -67,24 +68,52 @@ InitializerName = Literal[
 ]
 
 
-INITIALIZER_ARGUMENTS: dict[str | None, tuple[str, ...]] = {
-    "uniform": ("a", "b"),
-    "normal": ("mean", "std"),
-    "constant": ("val",),
-    "dirac": ("groups",),
-    "xavier_uniform": ("gain",),
-    "xavier_normal": ("gain",),
-    "kaiming_uniform": ("a", "mode", "nonlinearity"),
-    "kaiming_normal": ("a", "mode", "nonlinearity"),
-    "orthogonal": ("gain",),
-    "sparse": ("sparsity", "std"),
+NUMBER, NUMBER_OR_NULL, WHOLE, FLAG = (
+    "a number",
+    "a number or null",
+    "a whole number from 1",
+    "true or false",
+)
+"""What an argument of torch's may be; or words, of which it is one."""
+
+Arguments = Mapping[str, str | tuple[str, ...]]
+
+_GAIN: Arguments = {"gain": NUMBER}
+_KAIMING: Arguments = {
+    "a": NUMBER,
+    "mode": ("fan_in", "fan_out"),
+    "nonlinearity": (
+        *("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"),
+        *("conv1d", "conv2d", "conv3d"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    ),
+}
+INITIALIZER_ARGUMENTS: dict[str, Arguments] = {
+    "uniform": {"a": NUMBER, "b": NUMBER},
+    "normal": {"mean": NUMBER, "std": NUMBER},
+    "constant": {"val": NUMBER},
+    "dirac": {"groups": WHOLE},
+    "xavier_uniform": _GAIN,
+    "xavier_normal": _GAIN,
+    "kaiming_uniform": _KAIMING,
+    "kaiming_normal": _KAIMING,
+    "orthogonal": _GAIN,
+    "sparse": {"sparsity": NUMBER, "std": NUMBER},
 }
 """Arguments of the functions of torch.nn.init; others take none. Here, because options are
 checked without torch."""
 
-NORM_ARGUMENTS = {
-    "batch": ("eps", "momentum", "affine", "track_running_stats"),
-    "layer": ("eps", "elementwise_affine", "bias"),
+NEEDED = {"constant": "val", "sparse": "sparsity"}
+"""Initializers with an argument that has no default."""
+
+NORM_ARGUMENTS: dict[str, Arguments] = {
+    "batch": {
+        "eps": NUMBER,
+        "momentum": NUMBER_OR_NULL,
+        "affine": FLAG,
+        "track_running_stats": FLAG,
+    },
+    "layer": {"eps": NUMBER, "elementwise_affine": FLAG, "bias": FLAG},
 }
 """Arguments of torch's BatchNorm1d and LayerNorm."""
 
@@ -117,27 +146,44 @@ def _check_initializer(value: Any) -> Any:
     name = value["type"] if isinstance(value, dict) else value
     if name is not None and name not in get_args(InitializerName):
         raise ValueError(f"unknown initializer; known: {', '.join(get_args(InitializerName))}")
-    if isinstance(value, dict):
-        _check_arguments(
-            f"initializer {name}", value.keys() - {"type"}, INITIALIZER_ARGUMENTS.get(name, ())
+    given = value if isinstance(value, dict) else {}
+    arguments = {each: given[each] for each in given if each != "type"}
+    _check_arguments(f"initializer {name}", arguments, INITIALIZER_ARGUMENTS.get(name, {}))
+    needed = NEEDED.get(name)
+    if needed is not None and needed not in given:
+        raise ValueError(
+            f"initializer {name} needs {needed}, such as {{type: {name}, {needed}: 0.1}}"
         )
     return value
 
 
-def _check_arguments(of: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _check_arguments(of: str, given: Mapping[str, Any], known: Arguments) -> None:
     unknown = sorted(map(str, set(given) - set(known)))
     if unknown:
         takes = f"takes {', '.join(known)}" if known else "takes none"
         raise ValueError(f"{of} has no argument {', '.join(map(repr, unknown))}; it {takes}")
+    for name, value in given.items():
+        kind = known[name]
+        if not _is_of(value, kind):
+            wanted = kind if isinstance(kind, str) else f"one of {', '.join(kind)}"
+            raise ValueError(f"{name} of {of} should be {wanted}; got {value!r}")
+
+
+def _is_of(value: Any, kind: str | tuple[str, ...]) -> bool:
+    if not isinstance(kind, str):
+        return isinstance(value, str) and value in kind
+    if isinstance(value, bool) or kind == FLAG:
+        return isinstance(value, bool) and kind == FLAG
+    if kind == WHOLE:
+        return isinstance(value, int) and value >= 1
+    if value is None:
+        return kind == NUMBER_OR_NULL
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def _check_norm_params(value: Any) -> Any:
     if isinstance(value, dict):
-        _check_arguments(
-            "a norm",
-            value,
-            dict.fromkeys(each for names in NORM_ARGUMENTS.values() for each in names),
-        )
+        _check_arguments("a norm", value, {**NORM_ARGUMENTS["batch"], **NORM_ARGUMENTS["layer"]})
         if not value.get("track_running_stats", True):
             raise ValueError(
                 "track_running_stats: false is not carried out: a prediction would depend on the "
