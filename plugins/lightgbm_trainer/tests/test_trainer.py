@@ -4,6 +4,7 @@ what is refused."""
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightgbm
 import numpy as np
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
+from pydantic import ValidationError
 
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import ConfigError, UserError
-from distcore_lightgbm.trainer import LightGBMForest, SavedForest
+from distcore_lightgbm.options import LightGBMOptions
+from distcore_lightgbm.trainer import LightGBMForest, LightGBMTrainer, SavedForest
 from distcore_testing import data
 from distcore_trees import Rows
 
@@ -241,3 +244,18 @@ def test_a_forest_that_goes_on_is_over_where_it_would_have_been() -> None:
     again = forest(inputs, 1.0, first.content(), **options)
     assert grown(first, 1) == grown(again, 1) == [False]
     assert again.first(1) == first.first(1)
+
+
+def test_whole_numbers_are_within_what_the_library_holds():
+    """4,294,967,298 leaves were two: the library took the lower 32 bits."""
+    largest = {"num_leaves": 131_072, "min_data_in_leaf": 2**31 - 1, "num_threads": 2**31 - 1}
+    LightGBMOptions(**largest)
+    for name, most in largest.items():
+        for more in (most + 1, 2**32 + 2):
+            with pytest.raises(ValidationError, match=name):
+                LightGBMOptions(**{name: more})
+    values, kept = np.arange(40.0, dtype=np.float32), np.ones(40, bool)
+    rows = Rows(values[:, None], (), values, None, kept)
+    trainer = LightGBMTrainer(LightGBMOptions(**{**largest, "num_threads": 1}))
+    output = SimpleNamespace(loss=SimpleNamespace(type="mean_squared_error"), kind="number")
+    assert trainer.begin(output, rows, None, 0, None).grow()

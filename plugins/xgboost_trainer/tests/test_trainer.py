@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xgboost
+from pydantic import ValidationError
 
 import distcore
 from distcore_core.errors import UserError
 from distcore_testing import data
+from distcore_xgboost.options import XGBoostOptions
 
 
 def trees(folder, output, **options):
@@ -106,3 +108,12 @@ sys.exit(main(["plan", "--config", sys.argv[1], "--dataset", sys.argv[2]]))
     assert done.returncode == 2
     assert "pip install xgboost-cpu (6 MB), or xgboost for NVIDIA GPUs" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_whole_numbers_are_within_what_the_library_holds():
+    """It refused larger ones after encoding, in its own words."""
+    most = 2**31 - 1
+    XGBoostOptions(max_depth=most, max_bin=most)
+    for name in ("max_depth", "max_bin", "num_threads"):
+        with pytest.raises(ValidationError, match=name):
+            XGBoostOptions(**{name: most + 1})

@@ -13,8 +13,8 @@ class LightGBMOptions(TreeOptions):
     """Those of every trainer of trees, and LightGBM's."""
 
     learning_rate: float = Field(0.05, gt=0, description="Shrinkage of each tree.")
-    num_leaves: int = Field(31, ge=2, description="Leaves of a tree.")
-    min_data_in_leaf: int = Field(20, ge=1, description="Rows of a leaf.")
+    num_leaves: int = Field(31, ge=2, le=131_072, description="Leaves of a tree.")
+    min_data_in_leaf: int = Field(20, ge=1, le=2**31 - 1, description="Rows of a leaf.")
     feature_fraction: float = Field(
         1.0, gt=0, le=1, description="Share of the columns that a tree sees."
     )

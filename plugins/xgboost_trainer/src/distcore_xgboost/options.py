@@ -13,7 +13,7 @@ class XGBoostOptions(TreeOptions):
     """Those of every trainer of trees, and XGBoost's."""
 
     learning_rate: float = Field(0.1, gt=0, description="Shrinkage of each tree.")
-    max_depth: int = Field(6, ge=1, description="Levels of splits of a tree.")
+    max_depth: int = Field(6, ge=1, le=2**31 - 1, description="Levels of splits of a tree.")
     min_child_weight: float = Field(
         1.0, ge=0, description="Least sum of second derivatives of a leaf: rows, for a number."
     )
@@ -23,7 +23,7 @@ class XGBoostOptions(TreeOptions):
     )
     reg_lambda: float = Field(1.0, ge=0, description="L2 penalty on leaf values.")
     reg_alpha: float = Field(0.0, ge=0, description="L1 penalty on leaf values.")
-    max_bin: int = Field(256, ge=2, description="Bins of a column of numbers.")
+    max_bin: int = Field(256, ge=2, le=2**31 - 1, description="Bins of a column of numbers.")
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
         description="Where trees are boosted; cuda needs the distribution xgboost in place of "

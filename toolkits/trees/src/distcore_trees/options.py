@@ -27,7 +27,7 @@ class TreeOptions(BaseModel):
         description="Rounds between two evaluations, each of which is a line of progress with "
         "every metric, and a checkpoint; null: a twentieth of num_boost_round.",
     )
-    num_threads: int = Field(0, ge=0, description="Threads; 0: one a CPU.")
+    num_threads: int = Field(0, ge=0, le=2**31 - 1, description="Threads; 0: one a CPU.")
 
     @property
     def period(self) -> int:
