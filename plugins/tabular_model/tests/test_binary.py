@@ -131,6 +131,25 @@ def test_missing_values_become(preprocessing: dict[str, Any], code: int) -> None
 
 
 @pytest.mark.parametrize(
+    ("values", "fill_value", "code"),
+    [
+        (["7", "x"], 7, 0),  # was 7.0, which is neither
+        (["7", "x"], "x", 1),
+        (["7", "3"], 7, 1),
+        (["7", "3"], 7.0, 1),
+        (["0.5", "x"], 0.5, 0),
+        (["0", "1"], 1, 1),
+        (["false", "true"], True, 1),
+    ],
+)
+def test_a_fill_value_is_one_of_the_labels(values: list[str], fill_value: Any, code: int) -> None:
+    true = {"fallback_true_label": values[1]} if "x" in values else {"fallback_true_label": 7}
+    made = feature(missing_value_strategy="fill_with_const", fill_value=fill_value, **true)
+    metadata = fitted(made, [*values, None])
+    assert made.encode(column([None]), metadata).to_pylist() == [code]
+
+
+@pytest.mark.parametrize(
     ("preprocessing", "value", "counts"),
     [
         ({"missing_value_strategy": "fill_with_false"}, "yes", [2, 1]),

@@ -159,7 +159,7 @@ class BinaryPreprocessing(Options):
         description="The value that is true if the two values are not ones like yes and no, or 1 "
         "and 0.",
     )
-    fill_value: bool | float | str | None = Field(
+    fill_value: bool | int | float | str | None = Field(
         None, description="The constant of fill_with_const."
     )
     computed_fill_value: Any = Field(None, description=COMPUTED)
