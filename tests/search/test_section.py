@@ -402,3 +402,38 @@ def test_of_two_features_the_longer_name_is_meant_and_of_the_backend_its_trainer
     for name in ("processor.memory", "trainer", "trainer.type"):
         with pytest.raises(ValueError, match="says where a model is trained"):
             target(base, f"backend.{name}")
+
+
+NUMBERED = """\
+input_features: [{name: 0x10, type: category}, {name: a, column: 007, type: category}]
+output_features: [{name: 1, type: category}, {name: on, type: binary}]
+hyperopt:
+  goal: maximize
+  metric: accuracy
+"""
+SEARCHED = "  parameters: {0x10.encoder.type: {space: choice, categories: [dense, sparse]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "aimed"), [('"1"', "1"), ("1", "1"), ("on", "on"), ("'on'", "on")]
+)
+def test_names_of_features_are_texts_as_they_are_written(written, aimed):
+    """A name that YAML reads as a number was a TypeError, or unknown."""
+    section, configs = read(f"output_feature: {written}\n", NUMBERED + SEARCHED)
+    assert section.options.output_feature == aimed
+    for config in configs:
+        features = (*config.input_features, *config.output_features)
+        assert [each.name for each in features] == ["0x10", "a", "1", "on"]
+        assert [each.column for each in features] == ["0x10", "007", "1", "on"]
+    assert {each.input_features[0].options["encoder"]["type"] for each in configs} == {
+        "dense",
+        "sparse",
+    }
+
+
+def test_another_name_is_told_beside_names_that_are_numbers():
+    said = refused("output_feature: 2\n", NUMBERED + SEARCHED)
+    assert "hyperopt.output_feature: '2' is no output feature; known: 1, combined, on" in said
+    assert "text" in refused("output_feature: [1]\n", NUMBERED + SEARCHED)
+    said = refused("output_feature: null\n", NUMBERED.replace("accuracy", "loss") + SEARCHED)
+    assert "output_feature: should be a text" in said

@@ -85,6 +85,9 @@ class _FeatureReader:
             for option, value in (("name", name), ("type", kind)):
                 if value is None:
                     self.wrong((*path, option), f"is required; each feature needs a {option}")
+        for option, text in (("name", name), ("type", kind), ("column", column)):
+            if option in feature and text is not None:
+                feature[option] = text  # for who reads the document's values
         own = {
             key: value
             for key, value in feature.items()

@@ -85,6 +85,9 @@ def read_section(document: Document) -> Section:
     notes = tuple(upgrade_section(document))
     values = copy.deepcopy(document.values)
     written = values.pop(SECTION)
+    if written.get("output_feature") is not None:  # a name: a text, as it is written
+        path = (SECTION, "output_feature")
+        written["output_feature"] = document.raw.get(path, written["output_feature"])
     found = [] if issues else [*_targets(values, written), *_output_feature(values, written)]
     options, problems = validated(Hyperopt, written)
     found += _in_words_of_spaces(problems, written)
