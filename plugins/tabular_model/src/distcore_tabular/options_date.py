@@ -71,7 +71,10 @@ class DateEmbedOptions(EncoderOptions, FCStackOptions):
         False, description="Not carried out: only false."
     )
     num_fc_layers: int = Field(
-        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+        0,
+        ge=0,
+        description="Fully connected layers, if `fc_layers` is not given; of none, "
+        "output_size is not read.",
     )
     output_size: int = Field(10, ge=1, description="Output size of a fully connected layer.")
 

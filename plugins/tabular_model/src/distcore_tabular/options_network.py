@@ -270,7 +270,10 @@ class ConcatOptions(FCStackOptions):
 
     type: Annotated[Literal["concat"], refuse(COMBINERS, ("concat",))] = "concat"
     num_fc_layers: int = Field(
-        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+        0,
+        ge=0,
+        description="Fully connected layers, if `fc_layers` is not given; of none, "
+        "output_size is not read.",
     )
     residual: bool = Field(
         False, description="Add a layer's input to its output if both are of one size."

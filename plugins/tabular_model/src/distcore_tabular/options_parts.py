@@ -207,7 +207,10 @@ class DecoderOptions(Options):
         None, description="The layers one by one, each with what differs."
     )
     num_fc_layers: int = Field(
-        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+        0,
+        ge=0,
+        description="Fully connected layers, if `fc_layers` is not given; of none, "
+        "fc_output_size is not read.",
     )
     fc_output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
     fc_use_bias: bool = True

@@ -241,7 +241,12 @@ class ParallelCNN(EmbeddingOptions):
         None, ge=1, description="How many convolutions of filter_size, instead."
     )
     num_filters: int = Field(256, ge=1, description="Output channels of a convolution.")
-    filter_size: int = Field(3, ge=1, description="Tokens that a convolution sees at once.")
+    filter_size: int = Field(
+        3,
+        ge=1,
+        description="Tokens that a convolution sees at once, if num_conv_layers is given, or "
+        "conv_layers that do not say it; the default's see 2 to 5 whatever it is.",
+    )
     pool_function: Literal["max", "average", "avg", "mean"] = Field(
         "max", description="How neighbours are pooled."
     )
@@ -257,7 +262,12 @@ class ParallelCNN(EmbeddingOptions):
     num_fc_layers: int | None = Field(
         None, ge=1, description="How many layers of output_size, instead."
     )
-    output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
+    output_size: int = Field(
+        256,
+        ge=1,
+        description="Output size of a fully connected layer, if num_fc_layers is given, or "
+        "fc_layers that do not say it; the default's have 512 and 256 whatever it is.",
+    )
     use_bias: bool = Field(True, description="Whether the layers have a bias.")
     weights_initializer: Initializer = Field(
         "xavier_uniform", description="Of the tokens' vectors and the layers."
@@ -299,7 +309,10 @@ class SetEmbed(EmbeddingOptions):
         None, description="The layers one by one, each with what differs."
     )
     num_fc_layers: int = Field(
-        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+        0,
+        ge=0,
+        description="Fully connected layers, if `fc_layers` is not given; of none, "
+        "output_size is not read.",
     )
     output_size: int = Field(10, ge=1, description="Output size of a fully connected layer.")
     use_bias: bool = Field(True, description="Whether layers have a bias.")
