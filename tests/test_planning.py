@@ -223,6 +223,13 @@ def test_only_declared_columns_are_read(folder):
     }
 
 
+def test_a_stream_that_comes_once_is_read_once(folder):
+    """Its size was asked for by reading it again: 0 bytes."""
+    table = data.table()
+    planned = distcore.plan(config(folder), table.to_reader())
+    assert planned["dataset"]["bytes"] == distcore.plan(config(folder), table)["dataset"]["bytes"]
+
+
 def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     changed = config(folder)

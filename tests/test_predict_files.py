@@ -776,6 +776,50 @@ def test_a_stream_of_arrows_whose_rows_come_once(trained: Path, tmp_path: Path) 
     assert pq.read_table(found[0]).equals(pq.read_table(found[1]))
 
 
+class Computed:
+    """A relation: its rows are computed each time, and come in another order."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.columns = table, table.column_names
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self.table = self.table.take(list(range(self.table.num_rows))[::-1])
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_keys_beside_the_predictions_of_rows_that_are_computed(
+    trained: Path, tmp_path: Path
+) -> None:
+    """They were computed once for the keys and once for the predictions."""
+    table = pa_csv.read_csv(trained / "penguins.csv")
+    table = table.append_column("key", [[*range(table.num_rows)]])
+    model, asked = trained / "experiment_run", {"keep": ["key"], "overwrite": True}
+    found = distcore.predict(model, Computed(table), output_directory=tmp_path, **asked)
+    rows = pq.read_table(found).sort_by("key")
+    assert rows["key"].to_pylist() == table["key"].to_pylist()
+    wanted = distcore.load(model).predict(table)
+    assert rows["species_probability"].equals(wanted["species_probability"])
+
+
+def test_keys_of_frames_with_columns_that_nobody_asks_for(trained: Path, tmp_path: Path) -> None:
+    """All columns had to fit Arrow, and generators were used up by the look for their types."""
+    frame = pa_csv.read_csv(trained / "penguins.csv").to_pandas()
+    frame["junk"] = ["a", *range(len(frame) - 1)]
+    streamed = {name: (each for each in values) for name, values in frame.items()}
+    model = trained / "experiment_run"
+    found = [
+        distcore.predict(model, each, output_directory=tmp_path / name, keep=["island"])
+        for name, each in (("frame", frame), ("streamed", streamed))
+    ]
+    assert pq.read_table(found[0])["island"].to_pylist() == frame["island"].to_list()
+    assert pq.read_table(found[0]).equals(pq.read_table(found[1]))
+    twice = frame.rename(columns={"junk": "island"})
+    with pytest.raises(DataError, match="'island' occurs more than once"):
+        distcore.predict(model, twice, output_directory=tmp_path / "twice", keep=["island"])
+    with pytest.raises(DataError, match="did you mean 'island'"):
+        distcore.predict(model, frame, output_directory=tmp_path / "none", keep=["islands"])
+
+
 @pytest.mark.parametrize("size", ["8", 1.5, 0, -3])
 def test_a_batch_size_that_is_no_number_of_rows(trained: Path, size: object) -> None:
     model = distcore.load(trained / "experiment_run")

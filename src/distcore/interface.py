@@ -273,7 +273,7 @@ def plan(
     """
     from distcore.workflow.planning import plan as make_plan
 
-    data = Data(dataset, training_set, validation_set, test_set, data_format)
+    data = Data(dataset, training_set, validation_set, test_set, data_format).held()
     return make_plan(config, data, backend=backend, random_seed=random_seed, gpus=gpus, scale=scale)
 
 

@@ -3,7 +3,6 @@ refused is, beforehand."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
@@ -73,7 +72,7 @@ def hyperopt(
         TrainingError: Every trial failed.
         Stopped: After ctrl-C or SIGTERM (a KeyboardInterrupt); the results so far are written.
     """
-    data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
+    data = Data(dataset, training_set, validation_set, test_set, data_format).held()
     output = folder_only(output_directory, "--output_directory", NO_BUCKET)
     before = (
         folder_only(model_resume_path, "--model_resume_path", NO_BUCKET)
@@ -112,25 +111,6 @@ def _document(config: Any, going_on: Path | None) -> Document:
     if config is None and going_on is not None:
         return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
     return document_of(config)
-
-
-def picklable(data: Data) -> Data:
-    """Frames as Arrow tables: trials run in other processes."""
-
-    def plain(each: Any) -> Any:
-        if each is None or isinstance(each, str | os.PathLike):
-            return each
-        from distcore_data.sources.memory import as_table
-
-        return as_table(each)
-
-    return replace(
-        data,
-        dataset=plain(data.dataset),
-        training_set=plain(data.training_set),
-        validation_set=plain(data.validation_set),
-        test_set=plain(data.test_set),
-    )
 
 
 def _refuse_launchers() -> None:

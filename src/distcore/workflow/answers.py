@@ -73,7 +73,8 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 kept_columns(session.artifact, request, asked.keep, as_text=text)
             )
         # What has an address is fetched once for each of the two.
-        beside = kept.source if kept is not None and is_url(str(dataset)) else None
+        remote = isinstance(dataset, str) and is_url(dataset)
+        beside = kept.source if kept is not None and remote else None
         with answered(session, request, evaluation, beside) as predictions:
             if not asked.overwrite:
                 now = answer_place.Place(directory, mirror)

@@ -115,7 +115,8 @@ def kept_columns(
                 f"--keep {printable(name)}: the predictions have a column of that name. Rename it "
                 "in the dataset."
             )
-    data, types = Data(request.dataset, format=request.data_format), _types(artifact, request)
+    data = Data(request.dataset, format=request.data_format)
+    types = _types(artifact, request, names)
 
     def kept_as(type: pa.DataType) -> pa.DataType:
         plain = pa.types.is_integer(type) or (not as_text and _is_read_back(type))
@@ -151,20 +152,27 @@ def _of_values(type: pa.DataType) -> pa.DataType:
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
-def _types(artifact: Artifact, request: Request) -> dict[str, pa.DataType]:
-    """{column: its type} of a dataset that has types; text for one whose files differ."""
+def _types(artifact: Artifact, request: Request, names: Sequence[str]) -> dict[str, pa.DataType]:
+    """{column: its type} of a dataset that has types, at least for these; text for one whose files
+    differ."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.memory import SHOWN, as_table, frame_columns
     from distcore_data.sources.parquet_files import parquet_files
     from distcore_data.sources.registry import format_name, sample
+    from distcore_data.sources.tables import require_columns
 
     dataset, format, plugins = request.dataset, request.data_format, artifact.plugins
     found = format_name(dataset, format, plugins)
     if found not in TYPED:
         return {}
-    looked = sample(dataset, 1, format=format, plugins=plugins)
+    if found == "frame":  # a column that nobody asks for need not fit Arrow
+        require_columns(SHOWN, frame_columns(dataset), names)
+        looked = as_table(dataset, list(dict.fromkeys(names)))
+    else:
+        looked = sample(dataset, 1, format=format, plugins=plugins)
     types = {each.name: _of_values(each.type) for each in looked.schema}
     if found == "parquet" and not is_url(str(dataset)):
         for path in parquet_files(local_path(dataset), str(dataset))[1:]:

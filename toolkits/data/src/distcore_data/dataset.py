@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,8 +62,24 @@ class Data:
 
     def absolute(self) -> Data:
         """The same with whole paths, for workers that run in other folders."""
+        return self._each(_whole)
+
+    def held(self) -> Data:
+        """The same with frames that can be read as often as is needed, also in other processes;
+        see `memory.held`."""
+
+        def one(dataset: Any) -> Any:
+            if dataset is None or isinstance(dataset, str | os.PathLike):
+                return dataset
+            from distcore_data.sources.memory import held
+
+            return held(dataset)
+
+        return self._each(one)
+
+    def _each(self, turned: Callable[[Any], Any]) -> Data:
         names = ("dataset", "training_set", "validation_set", "test_set")
-        return replace(self, **{name: _whole(getattr(self, name)) for name in names})
+        return replace(self, **{name: turned(getattr(self, name)) for name in names})
 
     def given(self) -> list[tuple[int, Any]]:
         """(split code, dataset) of each separate set."""

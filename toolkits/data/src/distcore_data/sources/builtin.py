@@ -155,16 +155,20 @@ class Frame(NamedTuple):
     fetches: bool = False
 
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
-        from distcore_data.sources.memory import FrameSource, as_table, frame_columns
+        from distcore_data.sources.memory import FrameSource, as_table, frame_columns, held
         from distcore_data.sources.tables import require_columns
 
-        require_columns(given.shown, frame_columns(given.dataset), raw)
-        return FrameSource(as_table(given.dataset, list(raw)), raw, given.options)
+        dataset = held(given.dataset)
+        require_columns(given.shown, frame_columns(dataset), raw)
+        return FrameSource(as_table(dataset, list(raw)), raw, given.options)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
-        from distcore_data.sources.memory import as_table
+        from distcore_data.sources.memory import as_table, frame_columns, held
+        from distcore_data.sources.tables import require_columns
 
-        return as_table(given.dataset).slice(0, rows)
+        dataset = held(given.dataset)
+        require_columns(given.shown, frame_columns(dataset), ())
+        return as_table(dataset).slice(0, rows)
 
 
 FORMATS: Mapping[str, DataFormat] = {

@@ -4,7 +4,8 @@ and dicts of lists."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence, Set
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set, ValuesView
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ SHOWN = "the dataset in memory"
 MANY = ("__iter__", "__arrow_array__", "__arrow_c_array__", "__arrow_c_stream__")
 """What has values of rows has one of these; so has a text, which is one value."""
 
+LIBRARIES = ("pandas", "polars")
+"""Whose frames hold their rows, also such as Arrow cannot."""
+
 
 def is_frame(dataset: object) -> bool:
     """Whether the dataset is a frame that can be read here."""
@@ -36,9 +40,24 @@ def is_frame(dataset: object) -> bool:
 
 
 def held(dataset: Any) -> Any:
-    """The dataset, to be read as often as is needed: a stream of Arrow's, whose rows come once, as
-    a table."""
-    return as_table(dataset) if isinstance(dataset, pa.RecordBatchReader) else dataset
+    """The dataset, to be read as often as is needed, also in other processes: rows that come once,
+    or are computed anew each time, as those of a relation of DuckDB's are, perhaps in another
+    order, as a table; of a mapping, a dict. What is no frame, such as a path, as it is."""
+    if isinstance(dataset, Mapping):
+        return {name: _listed(values) for name, values in dataset.items()}
+    alone = isinstance(dataset, pa.Table) or any(_is_of(dataset, each) for each in LIBRARIES)
+    return _table(dataset) if is_frame(dataset) and not alone else dataset
+
+
+def _listed(values: Any) -> Any:
+    """A column of a mapping, as a list if it is gone after one look, or is another's."""
+    return list(values) if isinstance(values, Iterator | ValuesView) else values
+
+
+def _is_of(value: Any, library: str, kind: str = "DataFrame") -> bool:
+    """Whether it is such an object of the library, or of a class that a user derived from it."""
+    module = sys.modules.get(library)  # who has not imported it has none
+    return isinstance(value, getattr(module, kind, ()))
 
 
 def frame_columns(dataset: Any) -> list[str]:
@@ -73,12 +92,12 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
         named = {str(name): values for name, values in dataset.items()}
         if columns is not None:
             named = {name: named[name] for name in columns}
-        return _from_mapping(named, shown)
+        return _from_mapping({name: _listed(each) for name, each in named.items()}, shown)
     # A column that nobody declared need not fit Arrow.
-    package = type(dataset).__module__.split(".")[0]
-    if columns is not None and package == "polars":
+    of_pandas = _is_of(dataset, "pandas")
+    if columns is not None and _is_of(dataset, "polars"):
         dataset = dataset[list(columns)]
-    elif columns is not None and package == "pandas":  # whose names may be numbers
+    elif columns is not None and of_pandas:  # whose names may be numbers
         wanted = set(columns)
         places = [place for place, name in enumerate(dataset.columns) if str(name) in wanted]
         _refuse_turned(dataset, places, shown)
@@ -90,7 +109,7 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             table = pa.Table.from_batches([dataset])
         else:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
-            if package == "pandas":
+            if of_pandas:
                 for (name, values), type_ in zip(dataset.items(), table.schema.types, strict=False):
                     _refuse_mixed_times(values, type_, f"{shown}, column {str(name)!r}")
     except OverflowError as error:
@@ -222,9 +241,7 @@ def _refuse_other_rows(columns: Mapping[str, Any], shown: str) -> None:
     """Raise DataError for pandas' Series of other rows: pandas pairs them by their indexes, and
     here it would be by place."""
     series = {
-        name: values.index
-        for name, values in columns.items()
-        if type(values).__module__.split(".")[0] == "pandas" and hasattr(values, "index")
+        name: values.index for name, values in columns.items() if _is_of(values, "pandas", "Series")
     }
     first = next(iter(series), "")
     for name, index in series.items():
