@@ -91,6 +91,7 @@ def test_what_other_libraries_call_so_is_told_with_its_place(function, word, sai
         ([3], "skip: there is no 3."),
         ("skip_save_model", "skip should be a collection of names, such as {'skip_save_model'}"),
         (None, "skip should be a collection of names"),
+        ({"skip_save_model": False}, "skip should be a collection of names"),
     ],
 )
 @pytest.mark.parametrize("name", ["train", "experiment", "predict", "evaluate", "hyperopt"])

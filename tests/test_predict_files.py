@@ -776,6 +776,30 @@ def test_a_stream_of_arrows_whose_rows_come_once(trained: Path, tmp_path: Path) 
     assert pq.read_table(found[0]).equals(pq.read_table(found[1]))
 
 
+class Place:
+    """A path of a user's own class, which is shown as anything."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def test_a_dataset_is_not_replaced_whatever_its_path_is(trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.parquet"
+    pq.write_table(pa_csv.read_csv(trained / "penguins.csv"), path)
+    asked = {"output_directory": Place(tmp_path), "overwrite": True}
+    with pytest.raises(UserError, match=r"predictions\.parquet is the dataset itself"):
+        distcore.predict(Place(trained / "experiment_run"), Place(path), **asked)
+    folder = Place(tmp_path / "found" / "keys.csv")
+    found = distcore.predict(
+        trained / "experiment_run", dataset=Place(path), output_file=folder, keep=["island"]
+    )
+    assert found == tmp_path / "found" / "keys.csv"
+    assert found.is_file()
+
+
 class Computed:
     """A relation: its rows are computed each time, and come in another order."""
 

@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from numbers import Integral
+from pathlib import Path
 from types import UnionType
 from typing import Any, ParamSpec, TypeVar
 
@@ -63,7 +64,10 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                 hint = _meant(name, known) or _of_config(name, known)
                 hint = hint or f"It has: {', '.join(known)}."
                 raise TypeError(f"distcore.{function.__name__} has no argument {name!r}. {hint}")
-        given = {**dict(zip(known, arguments, strict=False)), **named}
+        call: Any = function  # whose arguments stay what they are for editors
+        places = [_path(value) for value in arguments]
+        others = {name: _path(value) for name, value in named.items()}
+        given = {**dict(zip(known, places, strict=False)), **others}
         check(
             {
                 name: value
@@ -72,9 +76,19 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             }
         )
         with plain_torch():
-            return function(*arguments, **named)
+            result: R = call(*places, **others)
+            return result
 
     return called
+
+
+def _path(value: Any) -> Any:
+    """The value; what is another path than one of pathlib as one, or as the address that it is: a
+    path of a user's class may be shown as anything."""
+    if not isinstance(value, os.PathLike) or isinstance(value, Path):
+        return value
+    text = os.fsdecode(value)
+    return text if "://" in text else Path(text)
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -138,7 +152,7 @@ def _check_name(name: str, value: Any) -> None:
 
 def _check_skips(given: Any) -> None:
     """Raise UserError if `skip` is no collection, or names what nobody saves: it would be saved."""
-    if isinstance(given, str) or not isinstance(given, Collection):
+    if isinstance(given, str | Mapping) or not isinstance(given, Collection):
         raise UserError(
             f"skip should be a collection of names, such as {{'skip_save_model'}}, not {given!r}."
         )
