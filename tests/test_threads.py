@@ -7,15 +7,25 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import distcore
+from distcore.workflow.session import limited_gpus
+from distcore_core.errors import UserError
 from distcore_report.runs import find_runs
+from distcore_tabular import module
 from distcore_testing import data
-from distcore_torch.training.determinism import initial_weights, one_training
+from distcore_torch.training.determinism import (
+    drawing,
+    initial_weights,
+    one_thread,
+    one_training,
+)
 from distcore_torch.training.scores import _compute
 
 
@@ -140,6 +150,71 @@ def test_a_process_that_is_forked_after_a_prediction_of_several_threads_can_pred
         ended_well(child)
     finally:
         torch.set_num_threads(before)
+
+
+def both_in_a_block(block):
+    """Two threads in such a block; the one that began first ends first."""
+    inside, other_inside = threading.Event(), threading.Event()
+
+    def first():
+        with block():
+            inside.set()
+            assert other_inside.wait(60)
+
+    def second():
+        assert inside.wait(60)
+        with block():
+            other_inside.set()
+            one.join()
+
+    one, other = threading.Thread(target=first), threading.Thread(target=second)
+    one.start()
+    other.start()
+    other.join()
+
+
+def test_new_threads_compute_on_as_many_as_before(request):
+    """After two threads that predicted by an exact model, they computed on one for good."""
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(3)
+    both_in_a_block(one_thread)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 3
+    with one_thread():
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("before", [None, "5"])
+def test_the_gpus_of_a_process_are_as_before_after_two_threads(monkeypatch, before):
+    """Those of the first call stayed for the process."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before or "")
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    both_in_a_block(partial(limited_gpus, "1"))
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+    with limited_gpus("0,1"):
+        told = "--gpus -1: this process is at work with others"
+        with pytest.raises(UserError, match=told), limited_gpus(-1):
+            pytest.fail("others were hidden")
+        with limited_gpus([0, 1]), limited_gpus(None):
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+def test_a_network_given_from_python_waits_for_whoever_draws(monkeypatch):
+    """Making it anew, to compare the two, put back the random numbers of a step meanwhile."""
+    given, made = torch.nn.Linear(2, 2), threading.Event()
+    given.options = {"in_features": 2, "out_features": 2}
+    monkeypatch.setattr(module, "_made", lambda *_: made.set() or given)
+    describing = threading.Thread(target=lambda: module.describe(given))
+    with drawing:
+        describing.start()
+        assert not made.wait(0.2)
+    describing.join()
+    assert made.is_set()
 
 
 def test_warnings_are_as_before_after_evaluations_of_two_threads():

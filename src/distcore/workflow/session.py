@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -289,22 +290,41 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
     return DEFAULTS["backends"], "no cluster and no launcher was detected"
 
 
+_gpus_lock = threading.Lock()
+_gpu_blocks = 0
+_gpus_before: str | None = None
+
+
 @contextmanager
 def limited_gpus(gpus: Any) -> Iterator[None]:
-    """Hide all GPUs but the named ones from this process and its children until the block ends;
-    before torch looks."""
+    """Hide all GPUs but the named ones from this process and its children until the block ends, in
+    whichever thread the last such block does; before torch looks.
+
+    Raises UserError if another block hides others: the environment is the process's."""
+    global _gpu_blocks, _gpus_before
     if gpus is None:
         yield
         return
-    before = os.environ.get(VISIBLE)
-    os.environ[VISIBLE] = _named_gpus(gpus)
+    named = _named_gpus(gpus)
+    with _gpus_lock:
+        if not _gpu_blocks:
+            _gpus_before = os.environ.get(VISIBLE)
+            os.environ[VISIBLE] = named
+        elif os.environ.get(VISIBLE) != named:
+            raise UserError(
+                f"--gpus {named or '-1'}: this process is at work with others. Give all calls that "
+                "run beside one another the same, or each a process of its own."
+            )
+        _gpu_blocks += 1
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(VISIBLE, None)
-        else:
-            os.environ[VISIBLE] = before
+        with _gpus_lock:
+            _gpu_blocks -= 1
+            if not _gpu_blocks:
+                os.environ.pop(VISIBLE, None)
+                if _gpus_before is not None:
+                    os.environ[VISIBLE] = _gpus_before
 
 
 def _named_gpus(gpus: Any) -> str:

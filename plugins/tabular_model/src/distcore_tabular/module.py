@@ -31,6 +31,7 @@ from distcore_core.contracts import JSON, ModelBase
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_tabular.layers import HOOKS
 from distcore_tabular.network import half
+from distcore_torch.training.determinism import initial_weights
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -248,7 +249,7 @@ def describe(
             "'class': …, 'options': {…}}."
         )
     if "features" in options or "features" not in inspect.signature(kind).parameters:
-        with torch.random.fork_rng(devices=[]):
+        with initial_weights():
             _check_same(path, model, _made(path, kind, copy.deepcopy(options)))
     return {"type": "module", "class": path, "options": options}, model.state_dict()
 

@@ -78,8 +78,12 @@ def one_thread() -> Iterator[None]:
 
     How its kernels cut their work, and so in which order they add, depends on the number of
     threads: of 1,000 shapes of matrix products 60 had other bits with two threads, as had batch
-    norm and the gradient of a convolution."""
+    norm and the gradient of a convolution. A new thread takes what any of them has set last: one
+    that began inside another's block has one thread, and must not leave that to all later ones."""
     before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
     torch.set_num_threads(1)
     try:
         yield
