@@ -1,8 +1,12 @@
 """distcore-spawn holds what every plugin and every backend must hold."""
 
+from multiprocessing import Pipe
+from types import SimpleNamespace
+
 import pytest
 
 import distcore
+from distcore_core.errors import Diverged, RankLost, StoreError, TrainingError
 from distcore_testing import BackendSuite, PluginSuite, data
 
 
@@ -30,3 +34,32 @@ def test_an_experiment_by_config(tmp_path):
         assert outcome.test_statistics["y"]["accuracy"] > 0.6
         weights.append((outcome.model / "weights.safetensors").read_bytes())
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [(Diverged("NaN"), 1), (StoreError("busy"), 3), (RankLost("1 died"), 3)],
+)
+def test_what_another_attempt_would_meet_again_is_raised_at_once(monkeypatch, error, attempts):
+    from distcore_spawn.backend import SpawnBackend  # seen by tests alone
+
+    made = []
+
+    def attempt(self, group):
+        made.append(group)
+        raise error
+
+    monkeypatch.setattr(SpawnBackend, "_attempt", attempt)
+    with pytest.raises(type(error)):
+        SpawnBackend().run_group(SimpleNamespace(max_retries=2))
+    assert len(made) == attempts
+
+
+def test_a_rank_that_died_is_started_again():
+    from distcore_spawn.backend import _told
+
+    mine, theirs = Pipe()
+    theirs.close()
+    with pytest.raises(TrainingError, match="rank 1 died") as caught:
+        _told(mine, 1)
+    assert not caught.value.recurs

@@ -11,8 +11,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from distcore_core.plugin import BackendBase, Resources, TrainingError, WorkerGroup
-from distcore_spawn.rank import main
+from distcore_core.plugin import BackendBase, DistcoreError, Resources, WorkerGroup
+from distcore_spawn.rank import Lost, main
 
 T = TypeVar("T")
 LOSSES, SPAWN = 3, get_context("spawn")
@@ -56,8 +56,9 @@ class SpawnBackend(BackendBase):
         for _ in range(group.max_retries):
             try:
                 return self._attempt(group)
-            except TrainingError:
-                continue
+            except DistcoreError as error:
+                if error.recurs:
+                    raise
         return self._attempt(group)
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ def _told(pipe: Any, index: int) -> Any:
     try:
         well, value = pipe.recv()
     except EOFError:
-        raise TrainingError(f"rank {index} died without a word. Look at its log.") from None
+        raise Lost(f"rank {index} died without a word. Look at its log.") from None
     if not well:
         raise value
     return value

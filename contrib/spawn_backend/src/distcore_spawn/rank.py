@@ -7,6 +7,12 @@ from typing import Any
 from distcore_core.plugin import DistcoreError, Rank, TrainingError
 
 
+class Lost(TrainingError):
+    """A rank is gone, or failed by what is none of distcore's errors."""
+
+    recurs = False
+
+
 def main(index: int, world: int, threads: int, store: str, pipe: Any, packed: bytes) -> None:
     """Run the group's function, and tell how it went: (True, result) or (False, error).
 
@@ -21,4 +27,4 @@ def main(index: int, world: int, threads: int, store: str, pipe: Any, packed: by
     except DistcoreError as error:
         pipe.send((False, error))
     except Exception as error:  # noqa: BLE001 - raised by the process that waits
-        pipe.send((False, TrainingError(f"rank {index} ended: {type(error).__name__}: {error}")))
+        pipe.send((False, Lost(f"rank {index} ended: {type(error).__name__}: {error}")))
