@@ -1,11 +1,18 @@
 """What is installed, found in the metadata of distributions."""
 
 import shutil
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib import metadata
 
 import pytest
 
-from distcore_core.registry.index import Installed, all_offers
+from distcore_core.errors import PluginNotFound
+from distcore_core.registry import manager
+from distcore_core.registry.index import Installed, Offer, all_offers
+from distcore_core.registry.manager import Plugins
 
 
 def test_a_distributions_metadata_are_read_once_whatever_it_offers(tmp_path, monkeypatch):
@@ -46,6 +53,40 @@ def test_metadata_are_read_again_once_something_was_installed_or_removed(tmp_pat
     shutil.rmtree(info)
     assert "later" not in Installed().names("extensions")
     assert len(reads) == 3
+
+
+def test_what_is_installed_meanwhile_is_found(tmp_path, monkeypatch):
+    """Whoever had looked before was told that it is blocked."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    known = Installed()
+    with pytest.raises(PluginNotFound, match="No installed plugin offers extension 'later'"):
+        known.find("extensions", "later")
+    info = tmp_path / "later-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: later\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[distcore.extensions]\nlater = later\n")
+    assert known.find("extensions", "later").distribution == "later"
+    with pytest.raises(PluginNotFound, match="'later' is installed but blocked"):
+        Installed(["later"]).find("extensions", "later")
+
+
+def test_threads_may_use_new_plugins_at_once(monkeypatch):
+    """Both found a plugin not registered, and the second to register it failed."""
+    plugins, looking = Plugins(), threading.Barrier(2)
+
+    def slowly(module):
+        found = type(plugins.manager).is_registered(plugins.manager, module)
+        with suppress(threading.BrokenBarrierError):
+            looking.wait(0.3)
+        return found
+
+    monkeypatch.setattr(plugins.manager, "is_registered", slowly)
+    monkeypatch.setattr(manager, "load", lambda offer: own)
+    monkeypatch.setattr(plugins, "find", lambda kind, name: Offer(kind, name, "own", "own", "1"))
+    own = types.ModuleType("own")
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(plugins.load, ["extensions"] * 2, ["one", "other"]))
+    assert found == [own, own]
 
 
 @pytest.mark.parametrize("finder", ["of Python", "of importlib_metadata"])

@@ -108,8 +108,7 @@ class Installed:
 
     def offers(self, kind: str, name: str | None = None) -> list[Offer]:
         """Every entry point of the kind (and name) that is not blocked; metadata are read once."""
-        if self._every is None:
-            self._every = all_offers()
+        self._every = self._every or all_offers()
         found = [each for each in self._every.get(kind, ()) if name in (None, each.name)]
         return [offer for offer in found if not self.is_blocked(offer)]
 
@@ -125,9 +124,10 @@ class Installed:
 
     def find(self, kind: str, name: str) -> Offer:
         """The one distribution that offers the name. Raises PluginNotFound or PluginConflict."""
-        matches = self.offers(kind, name)
-        if not matches:
-            raise self._not_found(kind, name)
+        if not (matches := self.offers(kind, name)):
+            self._every = None  # it may have been installed meanwhile
+            if not (matches := self.offers(kind, name)):
+                raise self._not_found(kind, name)
         if len(matches) > 1:
             raise PluginConflict(
                 f"Two distributions offer {singular(kind)} {name!r}: "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -47,6 +48,7 @@ class Plugins(Installed):
         self.manager.add_hookspecs(hooks)
         self.manager.add_hookspecs(events)
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
+        self._registering = threading.Lock()
         self.named_members: set[tuple[str, str]] = set()
         self.made: dict[type, Offer] = {}
         self.unasked: dict[str, Exception] = {}
@@ -57,9 +59,9 @@ class Plugins(Installed):
     def load(self, kind: str, name: str) -> types.ModuleType:
         """Import, check and register the plugin that offers the name."""
         if (kind, name) not in self._modules:
-            offer = self.find(kind, name)
-            module = load(offer)
-            self._register(offer, module)
+            module = load(offer := self.find(kind, name))
+            with self._registering:
+                self._register(offer, module)
             self._modules[kind, name] = module
         return self._modules[kind, name]
 
@@ -131,8 +133,7 @@ class Plugins(Installed):
         """The pydantic model of the plugin's options, or None if it has none.
 
         given: what the config says, if the model may depend on it; None: all it could say."""
-        implementation = getattr(self.load(kind, name), "distcore_options_model", None)
-        if implementation is None:
+        if not hasattr(self.load(kind, name), "distcore_options_model"):
             return None
         caller = self._of_one("distcore_options_model", self._modules[kind, name])
         with _answering(self.find(kind, name), "distcore_options_model"):
@@ -168,10 +169,9 @@ class Plugins(Installed):
         module = self.load(kind, name)
         if not hasattr(module, "distcore_check"):
             return
-        caller = self._of_one("distcore_check", module)
         valid = self.validate(kind, name, options)
         with _answering(self.find(kind, name), "distcore_check"):
-            caller(kind=kind, name=name, options=valid)
+            self._of_one("distcore_check", module)(kind=kind, name=name, options=valid)
 
     # -------------------------------------------------------------- questions to all
 
