@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from distcore_core.contracts import ROLES
+from distcore_core.contracts import ROLES, Resources
 from distcore_testing import CommandSuite, PluginSuite, templates
 
 ROOT = Path(__file__).parent.parent
@@ -110,6 +114,52 @@ def run(folder: Path, site: Path, *words: str) -> str:
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
     return done.stdout
+
+
+def source_of(role: str, name: str) -> dict[str, Any]:
+    """What a module of a new package of the role has."""
+    names = templates.Names(package_of(role), templates.of_role(role))
+    found = {Path(path).name: text for path, text in templates.files(names).items()}
+    made = {"__name__": names.package}
+    exec(compile(found[name], name, "exec"), made)
+    return made
+
+
+def test_threads_may_share_the_written_predictor():
+    """The first that was done turned dropout on for the answers of the others."""
+    inside, over = threading.Event(), threading.Event()
+
+    class Slow(torch.nn.Module):
+        """Of one output, which is a row of ones."""
+
+        def __init__(self):
+            super().__init__()
+            self.drop, self.networks = torch.nn.Dropout(0.5), {"y": SimpleNamespace(output=first)}
+            self.features = SimpleNamespace(metadata={"y": None})
+
+        def forward(self, batch):
+            if batch == "slow":
+                inside.set()
+                assert over.wait(60)
+            return {"y": self.drop(torch.ones(64))}
+
+    def first(logits, metadata):
+        return logits
+
+    predictor = source_of("trainer", "model.py")["LinearPredictor"](Slow().eval())
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(predictor.predict, "slow")
+        assert inside.wait(60)
+        predictor.predict("fast")
+        over.set()
+        assert (slow.result()["y"] == 1).all()
+
+
+@pytest.mark.parametrize(("cpus", "workers", "wanted"), [(2, None, 2), (64, None, 8), (64, 12, 12)])
+def test_a_written_strategy_has_no_more_ranks_than_the_loader_can_serve(cpus, workers, wanted):
+    found = source_of("strategy", "trainer.py")["_workers"]
+    backend = SimpleNamespace(resources=lambda: Resources(cpus=cpus, workers=workers or 0))
+    assert found(backend) == wanted
 
 
 def test_every_role_has_a_template():
