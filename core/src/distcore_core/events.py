@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 def run_started(
     command: str, config: Mapping[str, Any], directory: Path | None, address: str | None
 ) -> None:
-    """A command begins: its data are read and checked, its folder is made. Called in the process
-    that the user started.
+    """A command begins: its data are read and checked (`cache_written` came before, if one was
+    built), its folder is made. Called in the process that the user started.
 
     Args:
         config: As resolved, without credentials.
         directory: The experiment's folder; None if the command has none.
         address: Of the bucket that the folder is copied to; None if it stays on this machine.
 
-    For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is
-    what the model knows of its own; directory is where results will lie, and need not exist."""
+    `preprocess` has looked at no data yet, `predict` and `evaluate` have opened the model alone:
+    the config is what it knows of its own, directory where results will lie; it need not exist."""
 
 
 @hookspec

@@ -104,7 +104,7 @@ def distcore_make_extension(name: str, options: Any) -> Any | None:
     Made once in the process that the user started, and once more in rank 0 of a group, which is a
     process of its own: that one hears `epoch_finished` and `checkpoint_saved` alone. A listener
     that raises is told in a warning, and the run goes on. A method may also wrap a factory
-    (`hookimpl(wrapper=True)`)."""
+    (`hookimpl(wrapper=True)`): in these two, so not in other ranks, tasks and trials."""
 
 
 @hookspec(firstresult=True)

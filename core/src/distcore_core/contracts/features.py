@@ -89,7 +89,7 @@ class Feature(Protocol):
             state: What `partial` and `merge` made of them.
 
         Returns:
-            JSON, the same bits for the same rows; a list may be distcore_data's `ArrowList`.
+            JSON, the same bits for the same rows.
 
         Raises:
             DataError: The rows are nothing to learn from, such as a column without values.

@@ -14,7 +14,7 @@ class ReportSection(Protocol):
 
     Args:
         file: The name of the file; if the folder has none, the section is left out. One that is not
-            of our own holds a digest of itself, as `distcore_data.seals.sealed` makes it: a
+            of our own holds a digest of itself, as `distcore_data.sealed` makes it: a
             damaged file is told, not drawn.
         order: Sections with smaller numbers come first, then those whose names do. The built-in
             ones have 0 (search), 5 (headline), 10 (summary), 20 (splits, scores), 30 (curves), 40

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distcore_data.encoding.splitter import Rows, Splitter
     from distcore_data.features import Features
     from distcore_data.roles import SOURCE, SPLITTER, STORE
+    from distcore_data.seals import sealed
     from distcore_data.sources.formats import DataFormat, Given
     from distcore_data.sources.held import TableFormat
     from distcore_data.stores.store import Stat, Store
@@ -45,6 +46,7 @@ __all__ = [
     "from_numpy",
     "open_cache",
     "row_range",
+    "sealed",
     "to_numpy",
     "write_artifact",
 ]
@@ -71,6 +73,7 @@ __getattr__ = on_first_use(
         "from_numpy": "arrow",
         "open_cache": "cache",
         "row_range": "columns",
+        "sealed": "seals",
         "to_numpy": "arrow",
         "write_artifact": "artifact",
     },
