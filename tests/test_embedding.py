@@ -17,6 +17,8 @@ import torch
 import distcore
 from distcore_core.errors import DistcoreError
 from distcore_testing import data
+from distcore_torch.guests import put_back
+from distcore_torch.modes import flushes, plain_torch
 
 
 @contextmanager
@@ -99,6 +101,54 @@ def test_what_torch_is_set_to_changes_no_bit_and_is_put_back(
                 distcore.load(tmp_path / "none")
             assert settings() == before
     assert found == alone
+
+
+KERNELS: dict[str, Callable[[bool], object]] = {
+    "flush_denormal": lambda on: torch.set_flush_denormal(not on),
+    "flash_sdp": torch.backends.cuda.enable_flash_sdp,
+    "fastpath": torch.backends.mha.set_fastpath_enabled,
+}
+
+
+def kernels() -> tuple[bool, ...]:
+    cuda = torch.backends.cuda
+    attention = cuda.flash_sdp_enabled(), torch.backends.mha.get_fastpath_enabled()
+    return (not flushes(), *attention, cuda.math_sdp_enabled())
+
+
+def computed() -> bytes:
+    """A product below the smallest normal number, attention, and an encoder of it."""
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, 4, 16, 8, generator=random)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    for each in layer.parameters():
+        each.data = torch.randn(each.shape, generator=random)
+    with plain_torch(), torch.inference_mode():
+        found = (
+            torch.full((64,), 1e-30) * torch.full((64,), 1e-10),
+            torch.nn.functional.scaled_dot_product_attention(rows, rows.exp(), rows),
+            layer(rows[0]),
+        )
+    return b"".join(each.numpy().tobytes() for each in found)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_and_tiny_numbers_are_as_torch_has_them_and_are_put_back(
+    caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    plain, found = kernels(), computed()
+    KERNELS[name](False)
+    try:
+        before = kernels()
+        assert before != plain
+        assert computed() == found
+        assert kernels() == before
+    finally:
+        KERNELS[name](True)
+    with put_back("Extension 'x' at run_started"):
+        KERNELS[name](False)
+    assert kernels() == plain
+    assert [each.getMessage().endswith("; that was undone") for each in caplog.records] == [True]
 
 
 def test_what_the_program_has_frozen_stays_frozen(tmp_path: Path) -> None:

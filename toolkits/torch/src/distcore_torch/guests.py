@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from distcore_torch.modes import attention, flushes
 from distcore_torch.signals import ENDING
 
 log = logging.getLogger("distcore")
@@ -98,6 +99,9 @@ def _of_torch(torch: Any) -> Iterator[_Setting]:
     backends = torch.backends
     yield _attribute("torch.backends.mkldnn", backends.mkldnn, "enabled", True)
     yield _attribute("torch.backends.cudnn", backends.cudnn, "benchmark", False)
+    yield _Setting("torch's tiny numbers", flushes, False, torch.set_flush_denormal)
+    for each in attention(torch):
+        yield _Setting(*each)
     # First by the older of torch's two interfaces, which fails if it does not fit the newer one.
     put = torch.set_float32_matmul_precision
     yield _Setting("torch's precision of products", partial(_precision, torch), "highest", put)

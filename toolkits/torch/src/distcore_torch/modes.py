@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 PLAIN = ("none", "ieee")
 """Precisions of float32 products that are those of float32."""
@@ -18,17 +18,22 @@ PLAIN = ("none", "ieee")
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Let torch compute as it comes until the block ends: in float32, with oneDNN, on the CPU where
-    nobody names a device, with gradients and without autocast. What the caller has set is put back.
+    """Let torch compute as it comes until the block ends: in float32, with oneDNN and every kernel
+    of attention, with numbers below the smallest normal one, on the CPU where nobody names a
+    device, with gradients and without autocast. What the caller has set is put back.
 
-    The default type, the precision of products and oneDNN are the process's: they are as they come
-    as long as any thread is in such a block. Everything else is set for this thread."""
+    The default type, the precision of products, oneDNN and attention are the process's: they are as
+    they come as long as any thread is in such a block. Everything else is set for this thread. (The
+    threads that torch itself began while tiny numbers were flushed to zero go on to do so.)"""
     torch: Any = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):  # by another thread
         yield
         return
     with ExitStack() as stack:
         stack.enter_context(_of_process(torch))
+        if flushes():
+            stack.callback(torch.set_flush_denormal, True)
+            torch.set_flush_denormal(False)
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         if not torch.is_grad_enabled():
@@ -39,6 +44,34 @@ def plain_torch() -> Iterator[None]:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         yield
+
+
+class Switch(NamedTuple):
+    """first: whether it is on as torch comes."""
+
+    name: str
+    now: Callable[[], bool]
+    first: bool
+    put: Callable[[bool], object]
+
+
+def flushes() -> bool:
+    """Whether this thread takes numbers below the smallest normal one for 0: torch can set that,
+    but not tell."""
+    return not sys.float_info.min / 2
+
+
+def attention(torch: Any) -> Iterator[Switch]:
+    """What decides which kernels attention takes: they add in other orders."""
+    cuda, mha = torch.backends.cuda, torch.backends.mha
+    for kind in ("flash", "mem_efficient", "math", "cudnn"):
+        now, put = getattr(cuda, f"{kind}_sdp_enabled"), getattr(cuda, f"enable_{kind}_sdp")
+        yield Switch(f"torch.backends.cuda.{kind}_sdp_enabled", now, True, put)
+    name = "fp16_bf16_reduction_math_sdp"
+    now, put = getattr(cuda, f"{name}_allowed"), getattr(cuda, f"allow_{name}")
+    yield Switch(f"torch.backends.cuda.{name}_allowed", now, False, put)
+    put = mha.set_fastpath_enabled
+    yield Switch("torch.backends.mha.fastpath_enabled", mha.get_fastpath_enabled, True, put)
 
 
 _lock = threading.Lock()
@@ -71,6 +104,10 @@ def _set(torch: Any, undo: ExitStack) -> None:
     if not torch.backends.mkldnn.enabled:
         undo.callback(setattr, torch.backends.mkldnn, "enabled", False)
         torch.backends.mkldnn.enabled = True
+    for each in attention(torch):
+        if each.now() != each.first:
+            undo.callback(each.put, not each.first)
+            each.put(each.first)
     for products in (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul):
         precision = products.fp32_precision
         if precision not in PLAIN:
