@@ -157,3 +157,29 @@ def test_a_process_that_was_closed_is_stopped_again_without_an_error(tmp_path):
     made.start(stubborn_trials.at_its_end, None, "0000", {"folder": str(tmp_path)}, tmp_path)
     made.close()
     process.stop([made])
+
+
+@pytest.mark.parametrize("first", ["project", ""])
+def test_a_trial_imports_what_the_driver_does(tmp_path, monkeypatch, first):
+    """A module beside the program, where the working folder has one of that name, or in that folder
+    itself, of an interactive program."""
+    for name in ("project", "working"):
+        (tmp_path / name).mkdir()
+        text = (
+            f"from pathlib import Path\ndef run(work, name, raw): Path(work).write_text({name!r})"
+        )
+        (tmp_path / name / "trial_of_two.py").write_text(text)
+    monkeypatch.chdir(tmp_path / "working")
+    monkeypatch.setattr(sys, "path", [first and str(tmp_path / first), *sys.path])
+    monkeypatch.delitem(sys.modules, "trial_of_two", raising=False)
+    import trial_of_two
+
+    made = process.TrialProcess({})
+    try:
+        made.start(trial_of_two.run, str(tmp_path / "said"), "0000", {}, tmp_path)
+        while made.running():
+            time.sleep(0.01)
+    finally:
+        made.close()
+    assert (tmp_path / "said").read_text() == (first or "working")
+    del sys.modules["trial_of_two"]

@@ -62,3 +62,30 @@ def test_what_a_rank_raises_is_read_by_the_driver_alone(function, kind):
     assert isinstance(error, bytes)
     assert isinstance(unpacked(error), kind)
     assert str(unpacked(error)) == "age is odd in row 3."
+
+
+def test_a_rank_imports_what_the_driver_does_and_not_what_lies_where_ray_runs(
+    tmp_path, monkeypatch
+):
+    """`ray start` in one folder and the command in another: ranks trained the class of the first."""
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "nets_of_two.py").write_text(f"def who(rank): return {name!r}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "old"))
+    monkeypatch.syspath_prepend(tmp_path / "new")
+    import nets_of_two
+
+    payload = packed((nets_of_two.who, ()))
+    monkeypatch.chdir(tmp_path / "old")
+    process, connection = worker._started(dict(os.environ))
+    monkeypatch.chdir(tmp_path / "new")
+    place = Rank(index=0, world=1, local_rank=0)
+    connection.send(rank.Orders(Place.here(), place, payload, logging.INFO))
+    try:
+        what, result = connection.recv()
+    finally:
+        process.kill()
+        process.wait()
+        connection.close()
+    assert (what, unpacked(result)) == ("result", "new")
+    del sys.modules["nets_of_two"]

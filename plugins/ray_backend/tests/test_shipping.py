@@ -1,7 +1,10 @@
 """What travels to another process and back."""
 
+import os
 import subprocess
 import sys
+
+from distcore_ray.shipping import Place, packed, unpacked
 
 RANK = """
 import sys
@@ -18,3 +21,19 @@ assert "ray" in sys.modules
 def test_a_rank_imports_ray_only_for_results_that_need_it():
     done = subprocess.run([sys.executable, "-c", RANK], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_users_modules_are_the_drivers_and_what_is_installed_is_ones_own(tmp_path, monkeypatch):
+    folders = [tmp_path / name for name in ("project", "lib/site-packages", "here", "gone")]
+    for each in folders[:3]:
+        each.mkdir(parents=True)
+    project, packages, here, gone = map(str, folders)
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", ["", gone, packages])
+    place = unpacked(packed(Place.here()))
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [here])
+    for _ in range(2):  # a worker of Ray's has many tasks
+        place.enter()
+        assert sys.path == [project, here, packages]
+        assert os.getcwd() == project

@@ -42,13 +42,14 @@ class TrialProcess:
     stopped and killed, and leave some."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        path = os.pathsep.join(each for each in sys.path if each)
+        path = os.pathsep.join(map(os.path.abspath, sys.path))
         inherited = {name: value for name, value in os.environ.items() if name not in INHERITED}
         self._answers, answers = os.pipe()
         self._closing = ExitStack()
         folder = self._closing.enter_context(temporary_folder("trial"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "distcore_optuna.child", str(answers)],
+            # -P: the working folder comes where `sys.path` has it, and not first.
+            [sys.executable, "-P", "-m", "distcore_optuna.child", str(answers)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import sysconfig
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +14,31 @@ from typing import Any
 @dataclass(frozen=True)
 class Place:
     """Where this process runs: its folder and what it imports from, as far as another machine
-    has them too."""
+    has them too. installed: the part of `path` that came with its Python."""
 
     folder: str
     path: tuple[str, ...]
+    installed: tuple[str, ...]
 
     @classmethod
     def here(cls) -> Place:
         """This process's."""
-        return cls(os.getcwd(), tuple(os.path.abspath(each) for each in sys.path))
+        path = tuple(os.path.abspath(each) for each in sys.path)
+        return cls(os.getcwd(), path, tuple(each for each in path if _is_installed(each)))
 
     def enter(self) -> None:
-        """Make this process import and find files as that one did. What is not there is passed
-        over."""
-        sys.path.extend(each for each in self.path if each not in sys.path and os.path.exists(each))
+        """Make this process import and find files as that one did: the user's modules are that
+        one's, what is installed is this one's if it has it. What is not there is passed over."""
+        there = [each for each in self.path if os.path.exists(each)]
+        own = [each for each in there if each not in self.installed]
+        sys.path[:] = dict.fromkeys([*own, *sys.path, *there])
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
+
+
+def _is_installed(folder: str) -> bool:
+    library = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    return folder.startswith(library) or "/site-packages" in folder or "/dist-packages" in folder
 
 
 def packed(value: Any) -> bytes:

@@ -113,7 +113,8 @@ def _who(threads: int) -> tuple[Rank, dict[str, str]]:
 def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Connection]:
     ours, theirs = socket.socketpair()
     with theirs:
-        words = [sys.executable, "-m", "distcore_ray.rank", str(theirs.fileno())]
+        # -P: the folder that Ray runs in is no place to import from.
+        words = [sys.executable, "-P", "-m", "distcore_ray.rank", str(theirs.fileno())]
         process = subprocess.Popen(words, env=environment, pass_fds=[theirs.fileno()])
     return process, Connection(ours.detach())
 
