@@ -9,14 +9,16 @@ import pytest
 
 from distcore.config.yaml_document import parse
 from distcore.search.section import check_candidates, read_section
-from distcore_core.contracts import EXECUTOR
-from distcore_core.errors import ConfigError, TrainingError
+from distcore_core.contracts import BACKEND, EXECUTOR
+from distcore_core.errors import ConfigError, TrainingError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_ray import tune
 from distcore_ray.tune import _callback
 from distcore_ray.tune_scheduler import scheduler_of, told_of
 from distcore_search.objective import Objective
+from distcore_search.records import begin_record
 from distcore_search.rounds import add_round
+from distcore_testing import ExecutorSuite
 from distcore_torch.training.interrupt import Interrupt
 
 
@@ -148,7 +150,7 @@ def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of
     def cut_short():
         raise EOFError("Ran out of input")
 
-    lost = SimpleNamespace(config={"number": 0}, get_pickled_error=cut_short)
+    lost = SimpleNamespace(config={"number": 0}, get_pickled_error=cut_short, last_result={})
 
     def tuner(*_, run_config, **__):
         def fit():
@@ -169,7 +171,7 @@ def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of
 
     told = []
 
-    def full(self, config, failed):
+    def full(self, config, failed, has_score):
         told.append(failed)
         raise TrainingError(f"There is no room, and {failed}")
 
@@ -260,3 +262,41 @@ def test_a_cluster_that_grows_counts_with_the_nodes_that_may_come(monkeypatch):
     assert tune._may_come() == [{"CPU": 8}] * 2 + [{"CPU": 4, "GPU": 1}] * tune.MOST_NODES
     monkeypatch.setattr(state, "get_cluster_config", lambda: None)
     assert tune._may_come() == []
+
+
+def test_a_trial_whose_folder_is_not_seen_here_failed(tmp_path, monkeypatch):
+    """It had told Tune of its rounds, and was called stopped before it had a score. One of which
+    Tune has no round may not have begun."""
+    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
+    job, told = suite.job(tmp_path, suite.variants(3)), []
+    run = tune._Run(job, suite.make().options, None, 1, told.append)
+    callback = _callback(run._settle, Interrupt(), run.over)
+    add_round(
+        tmp_path / "trials" / "0002" / "rounds.jsonl",
+        {"step": 1, "seconds": 1.0, "metrics": {"validation": {"y": {"loss": 0.5}}}},
+    )
+    begin_record(job.work, "0002", job.variants[2])
+    for number, last in enumerate([{"score": 0.5}, {}, {"score": 0.5}]):
+        ended = SimpleNamespace(config={"number": number}, last_result=last)
+        callback.on_trial_complete(1, [], ended)
+    assert told == ["0000", "0001", "0002"]
+    unseen, not_begun, seen = suite.records(job).values()
+    assert (unseen["state"], unseen["error"]) == ("failed", tune.UNSEEN)
+    assert (not_begun["state"], not_begun["score"], not_begun["error"]) == ("stopped", None, None)
+    assert (seen["state"], seen["score"], seen["error"]) == ("stopped", 0.5, None)
+
+
+@pytest.mark.parametrize("beside", ["local", "ray"])
+def test_a_search_asks_whether_nodes_see_its_folder(tmp_path, monkeypatch, beside):
+    """Whatever its trials train on: they are on the cluster."""
+
+    def blind(self, read, written):
+        assert list(written.values()) == [str(tmp_path)]
+        raise UserError("The node 10.0.0.1 of the Ray cluster does not see it.")
+
+    monkeypatch.setattr("distcore_ray.backend.RayBackend.check_storage", blind)
+    monkeypatch.setattr(tune, "_nodes", lambda backend: [(4.0, 0.0)])
+    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
+    backend = Plugins().make(BACKEND, beside, {})
+    with pytest.raises(UserError, match="does not see it"):
+        suite.make().plan(suite.job(tmp_path, suite.variants(2)), backend)

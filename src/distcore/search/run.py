@@ -16,6 +16,7 @@ from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.workflow import folders
 from distcore.workflow.arguments import told
+from distcore.workflow.prepare import check_storage
 from distcore.workflow.requests import ConfigLike, own_extensions, refuse_elsewhere
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
@@ -98,6 +99,7 @@ def hyperopt(
             )
         )
         search = Search(section, session, data, skip)
+        check_storage(session, data, going_on or output)
         directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))
         found = search.run(directory.absolute(), going_on is not None, shown=directory)
         if found.model is None:

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source, Split
+from distcore_core.contracts import JSON, PROCESSOR, PluginRef, ResultsStore, Source, Split
 from distcore_core.errors import CacheError
 from distcore_data.base_options import Options
 from distcore_data.dataset import Data, JoinedSource
@@ -129,16 +130,21 @@ def tell_constant_targets(session: Session, cache: Cache) -> None:
 
 
 def check_storage(
-    session: Session, data: Data, output: str | os.PathLike[str] | None = None
+    session: Session,
+    data: Data,
+    output: str | os.PathLike[str] | None = None,
+    model: Path | ResultsStore | None = None,
 ) -> None:
-    """If work runs on other machines, ask the backend whether they see the data, the cache and the
-    results' folder.
+    """If work runs on other machines, ask the backend whether they see the data, the cache, the
+    results' folder and the model to start from.
 
     Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError
     naming the place."""
     sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
     paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
     read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
+    if isinstance(model, Path):
+        read[f"the model {model} (--model_load_path)"] = os.fspath(model)
     written = {"the cache (backend.cache_dir)": root_of(session, data)}
     if output is not None:
         written["the results (--output_directory)"] = os.fspath(output)

@@ -65,7 +65,7 @@ def run(asked: TrainRequest) -> Outcome:
                 own=own_extensions(asked.skip),
             )
         )
-        check_storage(session, data, asked.going_on or asked.output)
+        check_storage(session, data, asked.going_on or asked.output, start)
         cache = prepare(session, data)
         # Rank 0 of a launcher may go on with what another rank has built.
         drop = "skip_save_processed_input" in asked.skip and not is_other_rank()

@@ -43,6 +43,13 @@ END_SECONDS = 5.0
 MOST_NODES = 256
 """Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
 
+UNSEEN = (
+    "it trained on a node that does not see the results' folder, and what it wrote there is not "
+    "here. Give --output_directory a folder that every node mounts at the same path (docs/ray.md, "
+    "Storage)."
+)
+"""Why such a trial failed."""
+
 STATE = "tune"
 """Folder, in the search's, of what Tune itself keeps."""
 
@@ -59,11 +66,13 @@ class TuneExecutor:
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """Raises UserError, with the arithmetic, if trials would wait for each other's resources
-        for ever."""
+        for ever, or if a node does not see the search's folder."""
         nodes = _nodes(backend)
         found = at_once(self.options, job, nodes, need_of(self.options, job, backend, nodes))
         if job.variants is None:
             optuna_search()
+        with _on_ray(backend) as asked:
+            asked.check_storage({}, {"the results (--output_directory)": str(job.directory)})
         return {"at_once": found, "algorithm": algorithm(job), "notes": []}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
@@ -176,24 +185,31 @@ class _Run:
 
     # -------------------------------------------------------------- what became of a trial
 
-    def _settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+    def _settle(
+        self, config: Mapping[str, Any], failed: str | None, has_score: bool = False
+    ) -> None:
         """An error ends the search: Tune takes it for the trial's, and would start that again."""
         if self.failed is not None:
             raise self.failed
         try:
-            self.settle(config, failed)
+            self.settle(config, failed, has_score)
         except Exception as error:
             self.failed = error
             self.over.set()
             raise
 
-    def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+    def settle(
+        self, config: Mapping[str, Any], failed: str | None, has_score: bool = False
+    ) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
-        stopped, or its process was lost once too often."""
+        stopped, its process was lost once too often, or it told Tune of a score and wrote its
+        folder where this process sees nothing of it."""
         name, raw = chosen(self.job, config)
         if name in self.settled:
             return
         folder = self.job.work.folder(name)
+        if has_score and not read_record(folder):
+            failed = UNSEEN
         begin_record(self.job.work, name, raw)  # it may have died before it could say anything
         state = "stopped" if failed is None else "failed"
         end_record(folder, state, self.objective, failed)
@@ -225,7 +241,7 @@ def _fitted(tuner: Any, over: threading.Event) -> None:
 
 
 def _callback(
-    settle: Callable[[Mapping[str, Any], str | None], None],
+    settle: Callable[..., None],
     interrupt: Interrupt,
     over: threading.Event,
 ) -> Any:
@@ -250,7 +266,7 @@ def _callback(
                 self.freed = time.monotonic()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, None)
+            settle(trial.config, None, "score" in trial.last_result)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             settle(trial.config, _why(trial))
