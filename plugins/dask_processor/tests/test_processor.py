@@ -1,6 +1,7 @@
 """The Dask processor on this machine's threads: where it runs, what it keeps, older spellings,
 mistakes that it tells."""
 
+import contextlib
 import copy
 import errno
 import os
@@ -233,3 +234,21 @@ def test_merging_that_fails_is_a_failure_of_its_first_partition():
         tasks.read_and_fold(0, jobs.CountedPartition("/nowhere", 0, 1), len, None, None).failure
         is not None
     )
+
+
+def test_workers_in_another_folder_read_a_dataset_that_was_named_from_here(tmp_path, monkeypatch):
+    """As those of a cluster are: they looked for `data.csv` in theirs."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    pacsv.write_csv(data.table(), "data.csv")
+    run = ThreadEngine.run
+
+    def elsewhere(self, *arguments):
+        with contextlib.chdir(tmp_path / "elsewhere"):
+            return run(self, *arguments)
+
+    monkeypatch.setattr(ThreadEngine, "run", elsewhere)
+    config = data.config(str(tmp_path / "cache"))
+    config["backend"]["processor"] = {"type": "dask"}
+    distcore.preprocess(config, "data.csv")
+    assert list((tmp_path / "cache").iterdir())

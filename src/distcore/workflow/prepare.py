@@ -48,7 +48,8 @@ def prepare(session: Session, data: Data, check: Callable[[str], None] | None = 
     from distcore_data.cache.versions import tell_other_versions
 
     plugins = session.plugins
-    if session.backend.distributed:
+    # Another processor's workers may run in other folders, whatever the backend.
+    if session.backend.distributed or session.reference(PROCESSOR).name != "local":
         data = data.absolute()
     with opened(session, data) as (source, splitter, raw):
         session.progress.begin("digest")
