@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import distcore
 from distcore.cli.main import main
-from distcore_core.errors import ConfigError, UserError
+from distcore_core.errors import ConfigError, DifferentRun, UserError
 from distcore_lightgbm.options import LightGBMOptions
 from distcore_lightgbm.trainer import LightGBMForest, LightGBMTrainer, SavedForest
 from distcore_testing import data
@@ -259,3 +259,15 @@ def test_whole_numbers_are_within_what_the_library_holds():
     trainer = LightGBMTrainer(LightGBMOptions(**{**largest, "num_threads": 1}))
     output = SimpleNamespace(loss=SimpleNamespace(type="mean_squared_error"), kind="number")
     assert trainer.begin(output, rows, None, 0, None).grow()
+
+
+def test_another_run_in_a_bucket_is_named_by_its_address(penguins):
+    """It was by the folder that the bucket had been copied to."""
+    folder, config = penguins
+    address = "memory://trees-of-another-run"
+    asked = {"dataset": str(folder / "penguins.csv"), "view": "none"}
+    found = distcore.train(trees(config), output_directory=address, **asked)
+    with pytest.raises(DifferentRun, match=f"The checkpoint {address}/experiment_run/checkpoints/"):
+        distcore.train(
+            trees({**config, "random_seed": 7}), model_resume_path=found.directory, **asked
+        )

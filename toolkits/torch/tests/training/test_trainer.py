@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from distcore_core.contracts import Rank
-from distcore_core.errors import CheckpointError, ConfigError, StoreError, TrainingError, UserError
+from distcore_core.errors import (
+    CheckpointError,
+    ConfigError,
+    DifferentRun,
+    StoreError,
+    TrainingError,
+    UserError,
+)
 from distcore_core.progress import Progress
 from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import (
@@ -796,6 +803,27 @@ def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path)
     )
     loop.work.checkpoints = None
     assert loop._last_words() == "No checkpoint was saved."
+
+
+@pytest.mark.parametrize("url", [None, "memory://results/experiment_run"])
+def test_another_run_is_the_users_mistake_in_a_bucket_as_in_a_folder(tmp_path, url):
+    """From a bucket it ended with the exit code of a damaged checkpoint."""
+    folder = tmp_path / "working" / "checkpoints"
+    strategy = SingleProcess()
+    strategy.setup(Rank())
+    loop, _, _ = tiny_loop(TinyRun(checkpoints=str(folder), options={"epochs": 1}), strategy)
+    loop.run()
+    loop.work.mirror = url and Mirror.at(url, None)
+    where = f"{url or folder.parent}/checkpoints/step-"
+    loop.work.identity["seed"] += 1
+    with pytest.raises(DifferentRun, match=f"{where}.*random_seed was") as caught:
+        loop.resume(folder)
+    assert caught.value.exit_code == UserError.exit_code
+    for each in checkpoint.list_checkpoints(folder):
+        (each / "manifest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=url or str(folder)) as caught:
+        loop.resume(folder)
+    assert not isinstance(caught.value, DifferentRun)
 
 
 def test_a_bucket_that_does_not_answer_does_not_hide_what_stopped_a_run():

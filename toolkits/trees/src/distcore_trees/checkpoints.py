@@ -75,7 +75,14 @@ class Checkpoints:
             return None
         if self._job.mirror is not None:
             checkpoint.copy_newest_from(self._job.mirror, resume / CHECKPOINTS)
-        found = checkpoint.load_newest(checkpoints_of(resume))
+        with checkpoint.told_as_there(self._job.mirror, resume):
+            found = checkpoint.load_newest(checkpoints_of(resume))
+            self._check(found)
+        trees = [found.tensors[str(number)].numpy().tobytes() for number in range(outputs)]
+        return Before(trees, found.state["standings"], found.state["statistics"])
+
+    def _check(self, found: checkpoint.Checkpoint) -> None:
+        """Raise DifferentRun if this run cannot go on from it."""
         saved, ours = found.state["identity"], self._identity()
         check_identity(saved, ours, found.path)
         if found.step > self._options.num_boost_round:
@@ -83,8 +90,6 @@ class Checkpoints:
                 f"The checkpoint {found.path} has {found.step} rounds, and num_boost_round is "
                 f"{self._options.num_boost_round}. Give as many at least, or start a new run."
             )
-        trees = [found.tensors[str(number)].numpy().tobytes() for number in range(outputs)]
-        return Before(trees, found.state["standings"], found.state["statistics"])
 
     def _identity(self) -> JSON:
         """What must be the same if a run is gone on with."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -198,6 +199,18 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
             return
         log.warning("%s", str(error).replace(str(path), mirror.where(name)))
         remove_directory(path)
+
+
+@contextmanager
+def told_as_there(mirror: ResultsStore | None, run: Path) -> Iterator[None]:
+    """Have errors of the block name the bucket in the place of the run's folder, where that is a
+    copy."""
+    try:
+        yield
+    except CheckpointError as error:
+        if mirror is not None:
+            error.args = (str(error).replace(str(run), mirror.url),)
+        raise
 
 
 def _flaw(path: Path) -> CheckpointError | None:

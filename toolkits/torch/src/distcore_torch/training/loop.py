@@ -472,12 +472,11 @@ class TrainLoop:
     def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
         """A checkpoint's fields, or why there is none, so that every rank can raise the same."""
         try:
-            found = checkpoint.load_newest(directory, self.watch.flaw)
-            check_identity(found.state["identity"], self.work.identity, found.path)
+            with checkpoint.told_as_there(self.work.mirror, directory.parent):
+                found = checkpoint.load_newest(directory, self.watch.flaw)
+                check_identity(found.state["identity"], self.work.identity, found.path)
         except CheckpointError as error:
-            if self.work.mirror is None:
-                return error
-            return CheckpointError(str(error).replace(str(directory.parent), self.work.mirror.url))
+            return error
         return found.path, found.step, found.tensors, found.state
 
 
