@@ -201,6 +201,30 @@ def config(tmp_path, *extensions, **changes):
     return data.config(str(tmp_path / "cache"), extensions=list(extensions), **changes)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_launchers_ranks_the_first_alone_tells(tmp_path, diary, monkeypatch, rank):
+    """Under torchrun a run began twice, and one of the two ended in an error."""
+    names = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
+    for name, value in names.items():
+        monkeypatch.setenv(name, str(value))
+    distcore.preprocess(config(tmp_path, "diary"), data.table())
+    events = [each["event"] for each in diary()]
+    assert events == ([] if rank else ["run_started", "cache_written", "run_finished"])
+
+
+@pytest.mark.system
+def test_a_training_under_torchrun_is_told_once(tmp_path, diary):
+    pacsv.write_csv(data.table(), tmp_path / "data.csv")
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path, "diary")))
+    words = ["train", "--config", "config.json", "--dataset", "data.csv"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*torchrun, "-m", "distcore.cli.main", *words], cwd=tmp_path, check=True)
+    told = diary()
+    assert [each["event"] for each in told].count("run_started") == 1
+    assert [each["error"] for each in told if each["event"] == "run_finished"] == [None]
+    assert [each["event"] for each in told].count("epoch_finished") == 2
+
+
 def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary):
     outcome = distcore.experiment(
         config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results"

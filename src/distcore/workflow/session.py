@@ -203,6 +203,8 @@ def under_way(
 
     brought: extensions that the command adds to those of the config."""
     plugins = session.plugins
+    if is_other_rank():  # under torchrun each does what rank 0 does: once is enough
+        extensions, brought, view = (), (), "none"
     sweep_system()
     error: BaseException | None = None
     try:
@@ -210,8 +212,7 @@ def under_way(
         # The config's innermost: training compares what listens with them.
         with listening(brought, plugins, put_back), listening(extensions, plugins, put_back):
             try:
-                # Under torchrun each rank draws what rank 0 does: once is enough.
-                with ProgressView(session.progress, "none" if is_other_rank() else view):
+                with ProgressView(session.progress, view):
                     yield
                     session.progress.end()
             except BaseException as caught:
