@@ -71,3 +71,8 @@ def no_value(work, name, raw):
         found = {"step": number, "epoch": number, "seconds": 0.1 * number, "metrics": metrics}
         add_round(work.folder(name) / ROUNDS, found)
         time.sleep(0.05)
+
+
+def environment(work, name, raw):
+    """Prints the names of the process's variables."""
+    print(*os.environ, flush=True)

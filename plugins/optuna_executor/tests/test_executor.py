@@ -183,3 +183,18 @@ def test_a_trial_imports_what_the_driver_does(tmp_path, monkeypatch, first):
         made.close()
     assert (tmp_path / "said").read_text() == (first or "working")
     del sys.modules["trial_of_two"]
+
+
+def test_a_trial_has_a_launchers_settings_and_not_its_rank(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")
+    made = process.TrialProcess({})
+    try:
+        made.start(stubborn_trials.environment, None, "0000", {}, tmp_path)
+        while made.running():
+            time.sleep(0.01)
+    finally:
+        made.close()
+    names = (tmp_path / process.LOG).read_text().split()
+    assert "HOROVOD_FUSION_THRESHOLD" in names
+    assert "HOROVOD_RANK" not in names

@@ -116,11 +116,11 @@ def _document(config: Any, going_on: Path | None) -> Document:
 
 
 def _refuse_launchers() -> None:
-    from distcore_torch.training.rank_process import launched_rank
+    from distcore_torch.training.rank_process import launched_apart, launched_rank
 
-    if launched_rank() is not None:
+    if launched_rank() is not None or launched_apart() is not None:
         raise UserError(
-            "A search starts its trials itself, but this process is a rank of a launcher "
-            "(torchrun, horovodrun). Start distcore hyperopt by itself, and say in backend.trainer "
-            "how many workers a trial has."
+            "A search starts its trials itself, but this process is one of those that a launcher "
+            "(torchrun, horovodrun, mpirun) started. Start distcore hyperopt by itself, and say in "
+            "backend.trainer how many workers a trial has."
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 from distcore_data.temporaries import temporary_folder
 from distcore_torch.signals import how_it_ended
+from distcore_torch.training.rank_process import says_which_rank
 
 LOG = "log.txt"
 PATIENCE_SECONDS = 20.0
@@ -27,9 +28,6 @@ LOOK_SECONDS = 0.02
 
 REFUSED = os.EX_IOERR
 """The exit code of a process that ended by what the system refused, such as room on a disk."""
-
-INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""A launcher's variables, which would make a trial take itself for a rank."""
 
 
 class TrialProcess:
@@ -43,7 +41,7 @@ class TrialProcess:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         path = os.pathsep.join(map(os.path.abspath, sys.path))
-        inherited = {name: value for name, value in os.environ.items() if name not in INHERITED}
+        inherited = {name: each for name, each in os.environ.items() if not says_which_rank(name)}
         self._answers, answers = os.pipe()
         self._closing = ExitStack()
         folder = self._closing.enter_context(temporary_folder("trial"))

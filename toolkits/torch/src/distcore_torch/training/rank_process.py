@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +30,14 @@ LAUNCHERS = {
 }
 """{variable that says how many processes were started together: who sets it}, for launchers whose
 processes only a backend of their own joins."""
+
+OF_RANKS = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
+    r"|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|GLOO_RENDEZVOUS_.*|ELASTIC|HOSTNAME)"
+    r"|OMPI_COMM_WORLD_.*|PMIX?_(?!MCA_).*|MPI_LOCAL.*"
+)
+"""The variables by which torchrun, horovodrun, mpirun and srun tell a process which rank it is, and
+how it meets the others: none that sets how they work."""
 
 log = logging.getLogger("distcore")
 
@@ -176,6 +185,12 @@ def launched_apart() -> tuple[str, int] | None:
         if count.isdecimal() and int(count) > 1 and launched_rank() is None:
             return launcher, int(count)
     return None
+
+
+def says_which_rank(variable: str) -> bool:
+    """Whether a process that is no rank itself, though one started it, must not have the variable:
+    it would take itself for that one."""
+    return OF_RANKS.fullmatch(variable) is not None
 
 
 def last_checkpoint(job: TrainJob, home: str | None = None) -> str:
