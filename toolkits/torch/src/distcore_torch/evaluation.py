@@ -30,9 +30,10 @@ class EvaluationState(NamedTuple):
 class Evaluation:
     """Scores and diagnostics of a dataset, whole or of one piece after the other.
 
-    The numbers depend on the rows and on where they are cut into pieces (`cut`), and on nothing
-    else: not on who works on which piece, nor on how many do. rows: how many were scored. Memory
-    does not grow with them, but for metrics that must keep every row (an exact ROC AUC).
+    The numbers depend on the rows and on where they are cut into pieces (`cut`), not on who works
+    on which piece, nor on how many do; their last digits also on the threads of each, by which
+    torch cuts long sums. rows: how many were scored. Memory does not grow with them, but for
+    metrics that must keep every row (an exact ROC AUC).
     """
 
     def __init__(self, features: Features, split: str = "") -> None:
