@@ -476,3 +476,41 @@ def test_the_upper_half_of_a_seed_counts_and_the_largest_is_fine(trainer, tmp_pa
         (path,) = Path(outcome.model).glob("trees-0.*")
         trees.append(path.read_text("latin-1").partition("\nparameters:")[0])
     assert trees[1] != trees[2]
+
+
+def with_target(values):
+    """Rows whose z is made of what it was."""
+    rows = data.table(600)
+    return rows.set_column(
+        rows.schema.get_field_index("z"), "z", pyarrow.array(values(rows["z"].to_numpy()))
+    )
+
+
+def by_huber(folder, trainer, rows, where, **options):
+    outputs = [{"name": "z", "type": "number", "loss": {"type": "huber"}}]
+    given = config(folder, trainer, outputs, trees_per_evaluation=10, **options)
+    return distcore.train(given, rows, view="none", **where)
+
+
+@BOTH
+def test_huber_of_a_target_far_from_0_is_learned(trainer, tmp_path, caplog):
+    """And gone on with to the same bytes."""
+    rows = with_target(lambda z: 50.0 + z)
+    where = {"output_directory": tmp_path / "results"}
+    whole = by_huber(tmp_path, trainer, rows, where, num_boost_round=160)
+    assert whole.training_statistics["validation"]["z"]["r2"][-1] > 0.8
+    first = by_huber(tmp_path, trainer, rows, where, num_boost_round=120)
+    where = {"model_resume_path": first.directory}
+    again = by_huber(tmp_path, trainer, rows, where, num_boost_round=160)
+    assert digests(Path(again.model)) == digests(Path(whole.model))
+    assert "learns little" not in caplog.text
+
+
+@BOTH
+def test_a_delta_that_is_small_beside_the_target_is_told(trainer, tmp_path, caplog):
+    rows, where = with_target(lambda z: 1e5 * z), {"output_directory": tmp_path / "results"}
+    outcome = by_huber(tmp_path, trainer, rows, where)
+    assert outcome.training_statistics["validation"]["z"]["r2"][-1] < 0.1
+    assert f"The trainer {trainer} learns little of z by the loss huber: loss.delta (1)" in (
+        caplog.text
+    )

@@ -61,7 +61,15 @@ class LightGBMTrainer(TreeTrainer[LightGBMOptions]):
             "force_row_wise": self.options.device_type == "cpu",
             "verbosity": -1,
         }
+        if output.loss.type == "huber" and self._stays_behind(output.loss.delta, train.target):
+            output.tell_of_small_delta(self.name)
         return LightGBMForest(parameters, train, validation, before)
+
+    def _stays_behind(self, delta: float, target: NDArray[np.float32]) -> bool:
+        """Whether a quarter of the rows are further from the mean than all trees can lead: a leaf
+        of huber has a mean of gradients, which are delta at most."""
+        reach = delta * self.options.learning_rate * self.options.num_boost_round
+        return bool(np.quantile(np.abs(target - target.mean()), 0.75) > reach)
 
     def open(self, content: bytes) -> Saved:
         try:

@@ -58,27 +58,38 @@ class XGBoostTrainer(TreeTrainer[XGBoostOptions]):
         shared = {"num_boost_round", "early_stopping_rounds", "trees_per_evaluation", "num_threads"}
         parameters = {
             **self.options.model_dump(exclude=shared),
-            **parameters_of(output),
+            **parameters_of(output, train),
             "nthread": self.options.num_threads,
             "seed": seed,
             "tree_method": "hist",
             "disable_default_eval_metric": True,
             "verbosity": 0,
         }
+        if output.loss.type == "huber" and cannot_split(parameters, train.target):
+            output.tell_of_small_delta(self.name)
         return XGBoostForest(parameters, train, validation, before)
 
     def open(self, content: bytes) -> Saved:
         return SavedForest(xgboost.Booster(model_file=bytearray(content)))
 
 
-def parameters_of(output: Output) -> JSON:
-    """Objective, with its options."""
+def parameters_of(output: Output, train: Rows) -> JSON:
+    """Objective, with its options. Where huber begins is not left to XGBoost: it takes a Newton
+    step from 0, where the loss has next to no second derivative if the target is far away."""
     found: JSON = {"objective": OF_LOSS[output.loss.type]}
     if output.kind == "category":
         found["num_class"] = output.classes
     if output.loss.type == "huber":
         found["huber_slope"] = output.loss.delta
+        found["base_score"] = float(np.median(train.target))
     return found
+
+
+def cannot_split(huber: JSON, target: NDArray[np.float32]) -> bool:
+    """Whether the second derivatives of all rows are too little for two leaves. huber: parameters
+    with that objective."""
+    away = (target - huber["base_score"]) / huber["huber_slope"]
+    return bool(np.sum((1 + away**2) ** -1.5) < 2 * huber["min_child_weight"])
 
 
 class XGBoostForest:

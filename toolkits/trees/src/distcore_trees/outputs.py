@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ KINDS = ("binary", "category", "number")
 NOT_OF_TREES = ("robust_lambda", "confidence_penalty")
 """Options of losses that no library of trees has: only 0."""
 INSTEAD = "use the trainer local or data_parallel"
+log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,17 @@ class Output:
         if self.kind == "category" and self.metadata["class_weights"]:
             return np.asarray(self.metadata["class_weights"], np.float32)[target]
         return None
+
+    def tell_of_small_delta(self, trainer: str) -> None:
+        """Warn that trees learn little of the target by huber. trainer: its name."""
+        log.warning(
+            "The trainer %s learns little of %s by the loss huber: loss.delta (%g) is small beside "
+            "the spread of the target. Give a delta near its standard deviation, or "
+            "preprocessing: {normalization: zscore} of the feature, or leave the loss out.",
+            trainer,
+            printable(self.name),
+            self.loss.delta,
+        )
 
 
 def outputs_of(features: FeatureSet, trainer: str, losses: Collection[str]) -> list[Output]:
