@@ -101,13 +101,20 @@ def test_each_forest_is_over_by_its_own_metric_and_the_model_has_its_best_rounds
     assert told == [7]
 
 
-@pytest.mark.parametrize(("validates", "patience"), [(False, 2), (True, 0)])
-def test_without_validation_rows_or_patience_every_round_is_kept(validates, patience):
-    one = growing("one", [5, 6, 7], validates=validates)
-    found, _ = boosting([one], early_stopping_rounds=patience)
+def test_without_validation_rows_every_round_is_kept():
+    one = growing("one", [5, 6, 7], validates=False)
+    found, _ = boosting([one], early_stopping_rounds=2)
     found.run()
-    assert (one.standing.grown_out, one.standing.rounds, found.kept(one)) == (True, 3, 3)
-    assert one.standing.best == (1 if validates else 3)
+    assert one.standing == Standing(rounds=3, best=3, grown_out=True)
+    assert found.kept(one) == 3
+
+
+@pytest.mark.parametrize(("values", "kept"), [([5, 4, 7], 2), ([NAN, NAN, NAN], 3)])
+def test_without_patience_it_never_stops_and_the_best_round_is_kept(values, kept):
+    one = growing("one", values)
+    found, _ = boosting([one], early_stopping_rounds=0)
+    found.run()
+    assert (one.standing.rounds, found.kept(one)) == (3, kept)
 
 
 def test_the_combined_loss_is_weighted_and_none_if_one_is_none():

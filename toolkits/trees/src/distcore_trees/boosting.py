@@ -129,11 +129,9 @@ class Boosting:
         self.keep(self.rounds)
 
     def kept(self, each: Growing) -> int:
-        """How many rounds of a forest the model has: up to the best one, if training would have
-        stopped early by it."""
-        found = each.standing
-        early = self.validates and self.options.early_stopping_rounds and found.best
-        return found.best if early else found.rounds
+        """How many rounds of a forest the model has: up to the best one on the validation split, or
+        all without any."""
+        return each.standing.best or each.standing.rounds
 
     def tell(self, metrics: Mapping[str, JSON], of: int | None = None) -> str:
         """Add an evaluation to the curves, and tell of it. Why a listener asks to end, or "".

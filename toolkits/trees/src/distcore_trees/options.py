@@ -19,7 +19,7 @@ class TreeOptions(BaseModel):
         20,
         ge=0,
         description="Stop after so many rounds without improvement on the validation split; 0: "
-        "never.",
+        "never. In either case the model ends with the best round.",
     )
     trees_per_evaluation: int | None = Field(
         None,
