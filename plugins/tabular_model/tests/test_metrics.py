@@ -84,6 +84,27 @@ def test_r2_of_two_rows_is_a_number() -> None:
     assert metric.compute().item() == 0.5
 
 
+def test_r2_of_rows_that_spread_little_beside_the_column_is_scikit_learns() -> None:
+    """One wrong value of 1e7 elsewhere makes the column's standard deviation."""
+    random = np.random.default_rng(0)
+    target = random.normal(10, 1, 200).astype(np.float32)
+    near = (target + random.normal(0, 0.1, 200)).astype(np.float32)
+    for output in (np.full(200, 12, np.float32), near, target):
+        metric = metrics.R2(mean=5010.0, std=2.2e5)
+        for part in range(2):
+            metric.update(*(torch.tensor(each[part::2]) for each in (output, target)))
+        assert metric.compute().item() == pytest.approx(sk.r2_score(target, output), rel=1e-6)
+
+
+@pytest.mark.parametrize(("output", "found"), [(0.7, 1.0), (0.8, 0.0)])
+@pytest.mark.parametrize("std", [1.0, 1e7])
+def test_r2_of_targets_that_are_all_alike(output: float, found: float, std: float) -> None:
+    metric = metrics.R2(mean=0.1, std=std)
+    for _ in range(100):
+        metric.update(torch.full((7,), output), torch.full((7,), 0.7))
+    assert metric.compute().item() == found
+
+
 def test_r2_of_one_row_is_nan() -> None:
     metric = metrics.R2()
     metric.update(torch.ones(1), torch.ones(1))

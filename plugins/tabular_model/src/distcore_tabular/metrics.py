@@ -98,10 +98,12 @@ class MeanAbsolutePercentage(_Doubles, MeanAbsolutePercentageError):
 
 
 class R2(_Doubles, R2Score):
-    """Coefficient of determination; NaN of fewer than two rows, as in Ludwig.
+    """Coefficient of determination; NaN of fewer than two rows, as in Ludwig. Of targets that are
+    all alike 1 if they are predicted exactly, else 0, as in scikit-learn.
 
-    mean, std: of the target. Sums of squares of values far from 0 say nothing about their spread,
-    and torchmetrics takes a spread below 1e-4 for none."""
+    mean, std: of the target. Sums of squares of values far from 0 say nothing about their spread.
+    torchmetrics' own `compute` takes a spread or an error below 1e-4 for none, and the rows that
+    are scored may spread less than that beside the column, which had an outlier elsewhere."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
         super().__init__()
@@ -113,7 +115,10 @@ class R2(_Doubles, R2Score):
     def compute(self) -> torch.Tensor:
         if self.total < 2:
             return torch.tensor(float("nan"))
-        return super().compute()
+        squares, errors = self.sum_squared_error, self.residual
+        spread = squares - self.sum_error * (self.sum_error / self.total)
+        rounding = self.total * torch.finfo(squares.dtype).eps * squares
+        return (errors == 0).to(errors) if spread <= rounding else 1 - errors / spread
 
 
 class _Thresholded:
