@@ -595,6 +595,37 @@ def test_exact_training_shares_one_batch_among_as_many_workers_as_it_has_parts(
     assert plain["why"] == ""
 
 
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_step_of_several_workers_takes_what_the_table_of_workers_says(
+    exact: bool, workers: int, calibrated: Path, tmp_path: Path
+) -> None:
+    options = {"epochs": 1, "batch_size": 64, "exact": exact, "parts": 8}
+    trainer = {"type": "data_parallel", "num_workers": workers, "use_gpu": False}
+    backend = {"type": "local", "trainer": trainer}
+    config = data.config(str(tmp_path / "cache"), trainer=options, backend=backend)
+    found = distcore.plan(config, data.table(), scale=Scale(4))["cost"]
+    stage = next(each for each in found["stages"] if each["stage"] == "train")
+    row = next(each for each in found["workers"] if each["workers"] == workers)
+    assert stage["step_seconds"] == pytest.approx(row["step_seconds"])
+
+
+def test_gradients_are_exchanged_once_however_many_passes_a_step_has(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    backend = {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}}
+
+    def epoch(message: float, passes: int) -> float:
+        kept.save(replace(SOME, message=message))
+        options = {"epochs": 1, "batch_size": 10, "gradient_accumulation_steps": passes}
+        config = data.config(str(tmp_path / "cache"), trainer=options, backend=backend)
+        stages = distcore.plan(config, data.table(600))["cost"]["stages"]
+        return float(next(each["epoch_seconds"] for each in stages if each["stage"] == "train"))
+
+    one, three = (epoch(1.0, passes) - epoch(0.0, passes) for passes in (1, 3))
+    assert one > 2.5 * three > 0
+
+
 class Counted:
     """Stands for the network: counts what one rank sends to others, and how many messages."""
 

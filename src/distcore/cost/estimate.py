@@ -237,29 +237,28 @@ def _training(
     dataset: JSON,
     training: JSON,
 ) -> JSON:
-    step = seconds_of(work.train, rates)
-    if training["workers"] > 1:
-        step, _ = step_seconds(
-            step, ring(training["workers"], 4 * work.parameters), constants, Scale(1)
-        )
+    workers, passes = training["workers"], training["gradient_accumulation_steps"]
+    step, talking = seconds_of(work.train, rates), 0.0
+    if workers > 1:
+        step, talking, _ = _among(constants, job, work, workers, Scale(1))
     validation = dataset["splits"]["validation"] or 0
     row = seconds_of(work.forward, rates) / work.rows + constants.score_row
     rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
-    steps = training["steps_per_epoch"] * training["gradient_accumulation_steps"]
-    watching = training["steps_per_epoch"] * _watching(rates, job, work)
+    watching = _watching(rates, job, work)
     model = 4 * work.parameters * constants.saved_byte
 
-    def epoch_of(step: float, workers: int) -> float:
+    def epoch_of(step: float, talking: float, workers: int) -> float:
+        whole = passes * (step - talking) + talking + watching
         scoring = validation * row / workers
-        return float(steps * step + watching + rounds * (scoring + SAVED * model))
+        return float(training["steps_per_epoch"] * whole + rounds * (scoring + SAVED * model))
 
-    epoch, where = epoch_of(step, training["workers"]), ""
+    epoch, where = epoch_of(step, talking, workers), ""
     once = constants.start["train"] + row * training["scored_rows"] + model
     whole = once + training["epochs"] * epoch
     processes = training.get("processes", 1)
     if processes > 1:  # exact training may go on in them, which have to start too
-        shared, _, _ = _among(constants, job, work, processes, Scale(1))
-        quicker = epoch_of(shared, processes)
+        shared, talking, _ = _among(constants, job, work, processes, Scale(1))
+        quicker = epoch_of(shared, talking, processes)
         several = constants.start["train"] + once + training["epochs"] * quicker
         if several < whole:
             whole, epoch, step = several, quicker, shared
