@@ -98,6 +98,28 @@ def test_the_loss_that_stops_early_is_that_of_the_reports(trainer, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"validation_field": "z"}, ("z", "loss")),
+        ({"validation_field": "y"}, ("y", "loss")),
+        ({"validation_metric": "r2"}, ("z", "r2")),
+        ({"validation_field": "y", "validation_metric": "roc_auc"}, ("y", "roc_auc")),
+    ],
+)
+def test_the_best_is_told_of_what_was_asked_for(trainer, asked, told, tmp_path):
+    outputs = [{"name": "y", "type": "binary"}, {"name": "z", "type": "number"}]
+    given = config(tmp_path, trainer, outputs, num_boost_round=6)
+    given["trainer"] = asked
+    outcome = distcore.train(
+        given, data.table(200), output_directory=tmp_path / "results", view="none"
+    )
+    best = json.loads((Path(outcome.model) / "model.json").read_text())["extra"]["best"]
+    assert (best["feature"], best["metric"]) == told
+    assert {(each["feature"], each["metric"]) for each in log_of(outcome)} == {told}
+
+
+@BOTH
 @pytest.mark.parametrize("falls", [True, False])
 def test_what_a_listener_ended_training_at_is_told_once(trainer, falls, tmp_path, monkeypatch):
     """Again only if the model has fewer rounds."""

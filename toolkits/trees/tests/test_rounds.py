@@ -1,5 +1,6 @@
 """When forests are over, what is kept of them and what is told, of values that are given."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +116,15 @@ def test_without_patience_it_never_stops_and_the_best_round_is_kept(values, kept
     found, _ = boosting([one], early_stopping_rounds=0)
     found.run()
     assert (one.standing.rounds, found.kept(one)) == (3, kept)
+
+
+def test_the_forest_that_is_asked_for_is_told_of():
+    one, other = growing("one", [5, 4, 4.5]), growing("other", [9, 8, 7])
+    found, _ = boosting([one, other])
+    found.run()
+    assert found.lead is other
+    found.forests[0] = replace(one, asked_for=True)
+    assert found.lead.feature is one.feature
 
 
 def test_the_combined_loss_is_weighted_and_none_if_one_is_none():

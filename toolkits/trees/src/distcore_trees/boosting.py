@@ -47,7 +47,8 @@ class Growing:
     """One output feature's forest with its rows.
 
     metrics: the feature's, as a report has them. clip: of outputs, what a prediction has of them.
-    watched: the metric that picks the best round."""
+    watched: the metric that picks the best round. asked_for: whether the config names its feature
+    or its metric as what decides."""
 
     feature: Feature
     forest: Forest
@@ -56,6 +57,7 @@ class Growing:
     metrics: Mapping[str, Any]
     clip: Callable[[NDArray[np.float32]], NDArray[np.float32]]
     watched: str = "loss"
+    asked_for: bool = False
 
     def value(self, name: str, part: Part, outputs: NDArray[np.float32]) -> float | None:
         """A metric of what some trees make of the part's rows."""
@@ -172,8 +174,10 @@ class Boosting:
 
     @property
     def lead(self) -> Growing:
-        """The forest whose best round is the latest: it is told of."""
-        return max(self.forests, key=lambda each: each.standing.best)
+        """The forest that is told of: the first that is asked for, or else the one whose best round
+        is the latest."""
+        asked_for = (each for each in self.forests if each.asked_for)
+        return next(asked_for, None) or max(self.forests, key=lambda each: each.standing.best)
 
     # ---------------------------------------------------------- a round
 

@@ -225,7 +225,10 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
             known = metrics[output.name]
             watched = self._watched(output.name, known, wanted) if len(parts) > 1 else "loss"
             clip = partial(clipped, job.features, output.name)
-            forests.append(Growing(feature, forest, rows, standing, known, clip, watched))
+            asked_for = self._asked_for(output.name, known, wanted)
+            forests.append(
+                Growing(feature, forest, rows, standing, known, clip, watched, asked_for)
+            )
         statistics = before.statistics if before is not None else {}
         boosting = Boosting(
             job,
@@ -256,6 +259,11 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
         """The metric that picks an output feature's best round. wanted: the section `trainer`."""
         asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
         return str(asked) if asked in metrics and of in (None, name) else "loss"
+
+    def _asked_for(self, name: str, metrics: Collection[str], wanted: JSON) -> bool:
+        """Whether an output feature, or a metric that not every one has, is said to decide."""
+        asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
+        return of == name or (of is None and asked != "loss" and asked in metrics)
 
     def _tell_of_the_model(self, boosting: Boosting, saved: list[Saved]) -> None:
         """The last evaluation is of the trees that are kept. Where a listener ended training it may
