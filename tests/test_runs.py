@@ -30,6 +30,7 @@ from distcore_core.io.atomic import write_file
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_report.compare import (
+    differences,
     in_words,
     on_a_page,
     rows_differ,
@@ -438,6 +439,47 @@ def test_features_in_another_order_do_not_hide_that_scores_are_of_other_rows() -
         ("trainer.epochs", 1),
     ):
         assert len([*rows_differ(runs, [(what, "a", "b")])]) == told
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "changed", "data", "told"),
+    [
+        ({"split": {"type": "stratify", "column": "y"}}, {"random_seed": 2}, "d", True),
+        ({}, {"random_seed": 2}, "d", True),
+        ({"split": {"type": "hash", "column": "y"}}, {"random_seed": 2}, "d", False),
+        ({}, {"preprocessing": {"split": {"type": "fixed", "column": "s"}}}, "d", True),
+        ({}, {"preprocessing": {"sample_ratio": 0.5}}, "train:d", True),
+        ({}, {"random_seed": 2}, "train:d", False),
+        ({"sample_ratio": 0.5}, {"random_seed": 2}, "train:d+test:e", True),
+        ({"split": {"type": "stratify", "column": "y"}}, {"trainer": {"epochs": 3}}, "d", False),
+    ],
+)
+def test_splits_of_one_size_may_have_other_rows(preprocessing, changed, data, told) -> None:
+    """Drawn by another seed, or by other options; of given sets and other splits a seed draws
+    none."""
+    config = {"preprocessing": preprocessing, "random_seed": 1, "trainer": {"epochs": 2}}
+    rows = {"train": 105, "validation": 15, "test": 30}
+    runs = [
+        Run(name="", place="", state="finished", config=each, rows=rows, data=data)
+        for each in (config, {**config, **changed})
+    ]
+    assert len([*rows_differ(runs, differences(runs))]) == told
+
+
+def test_given_sets_are_known_by_their_digest(folder: Path, tmp_path: Path) -> None:
+    data = folder / "penguins.csv"
+    config = override(document_of(folder / "config.yaml"), ["trainer.epochs=1"])
+    for seed in (1, 2):
+        distcore.train(
+            config,
+            training_set=data,
+            validation_set=data,
+            output_directory=tmp_path,
+            model_name=str(seed),
+            random_seed=seed,
+        )
+    runs = several([str(tmp_path)])
+    assert not [*rows_differ(runs, differences(runs))]
 
 
 def test_a_finished_run_that_was_killed_while_it_was_gone_on_with_is_stopped(

@@ -32,6 +32,10 @@ WIDE = 120
 """Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
+GIVEN_SETS = "train:"
+"""How the digest of data begins that came as separate sets."""
+WITHOUT_SEED = ("hash", "fixed", "datetime")
+"""Types of splits that draw nothing."""
 UNIT = re.compile(r"output_features[.[](.+?)]?\.(?:loss(?:\..+)?|preprocessing\.normalization)")
 """Options of an output that decide in which units its loss is."""
 
@@ -146,15 +150,30 @@ def in_doubt(runs: Sequence[Run], found: Rows) -> list[str]:
 
 
 def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
-    """A sentence if scores are of other rows from run to run: splits of other sizes, or, as the
-    digest of a frame is of the columns that a run reads, other data of the same features."""
+    """A sentence if scores are of other rows from run to run: splits of other sizes or drawn
+    otherwise, or, as the digest of a frame is of the columns that a run reads, other data of the
+    same features."""
     sizes = {tuple(sorted(run.rows.items())) for run in runs if run.rows}
     features = any(name.startswith(FEATURES) and not name.endswith(ORDER) for name, *_ in found)
-    if len(sizes) > 1 or (len({run.data for run in runs if run.data}) > 1 and not features):
+    other_data = len({run.data for run in runs if run.data}) > 1 and not features
+    if len(sizes) > 1 or other_data or _drawn_otherwise(runs, found):
         yield (
             "The scores are of other rows from run to run: to compare the models, have each "
             "evaluated on one dataset (`distcore evaluate`)."
         )
+
+
+def _drawn_otherwise(runs: Sequence[Run], found: Rows) -> bool:
+    """Whether rows are split or sampled by other options, or by another seed if that counts."""
+    names = {name for name, *_ in found}
+    split_here = not all(run.data.startswith(GIVEN_SETS) for run in runs)
+    options = [run.config.get("preprocessing") or {} for run in runs]
+    drawn = any(each.get("sample_size") or each.get("sample_ratio", 1) < 1 for each in options)
+    if split_here:
+        splits = [each.get("split") or {} for each in options]
+        drawn = drawn or not all(each.get("type") in WITHOUT_SEED for each in splits)
+    by_options = ("preprocessing.sample_", *["preprocessing.split"] * split_here)
+    return (drawn and "random_seed" in names) or any(each.startswith(by_options) for each in names)
 
 
 def _written(config: Any) -> Any:
