@@ -36,16 +36,18 @@ def passes(reader, **asked):
     features = SimpleNamespace(
         inputs=[SimpleNamespace(name="number"), SimpleNamespace(name="codes")],
         outputs=[],
+        types={"number": "category"},
         columns={
             "number": Column(name="number", dtype="float32"),
             "codes": Column(name="codes", dtype="int32", width=None),
         },
     )
     artifact = SimpleNamespace(
-        features=features, predictor=SimpleNamespace(predict=lambda batch: batch["number"])
+        features=features,
+        predictor=SimpleNamespace(predict=lambda batch: {"number": batch["number"].numpy()}),
     )
     batches = list(prediction.split_batches(artifact, reader, "test", **asked))
-    numbers = np.concatenate([outputs.numpy() for _, outputs in batches])
+    numbers = np.concatenate([outputs["number"] for _, outputs in batches])
     return [(batch.start, batch.rows) for batch, _ in batches], numbers
 
 
