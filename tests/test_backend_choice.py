@@ -3,8 +3,10 @@
 import pytest
 
 from distcore.workflow.session import choose_backend
+from distcore_core.contracts import Detection
 from distcore_core.errors import PluginBroken, UserError
 from distcore_core.registry.manager import Plugins
+from distcore_horovod.launcher import IN_GROUP
 
 LAUNCHED = {
     "HOROVOD_RANK": "0",
@@ -42,6 +44,25 @@ def test_a_launchers_processes_that_no_backend_joins_are_refused(monkeypatch):
         choose_backend(None, Broken())
     assert choose_backend("local", Broken())[0] == "local"
     assert choose_backend(None, Plugins())[0] == "horovod"
+
+
+def test_one_that_is_found_beside_a_broken_one_joins_no_launchers_processes(monkeypatch, caplog):
+    plugin = Plugins().load("backends", "ray")
+    found = Detection(backend="ray", priority=90, reason="RAY_ADDRESS is set")
+    monkeypatch.setattr(plugin, "distcore_detect", lambda: found)
+    assert choose_backend(None, Broken())[0] == "ray", "nobody launched it"
+    launched(monkeypatch)
+    with pytest.raises(UserError, match=r"horovodrun started 4 processes.*as it was locked"):
+        choose_backend(None, Broken())
+    monkeypatch.setattr(plugin, "distcore_detect", lambda: 1 / 0)
+    assert choose_backend(None, Plugins())[0] == "horovod"
+    assert "ray cannot be asked whether it is meant here: division by zero" in caplog.text
+
+
+def test_a_rank_of_a_trainer_was_started_by_no_launcher(monkeypatch):
+    launched(monkeypatch)
+    monkeypatch.setenv(IN_GROUP, "1")
+    assert choose_backend(None, Plugins())[0] == "local"
 
 
 def test_torchruns_processes_and_one_alone_are_not_refused(monkeypatch, caplog):

@@ -274,7 +274,7 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
         f"The backend {name} cannot be asked whether it is meant here: {error}"
         for name, error in plugins.unasked.items()
     ]
-    if not found:
+    if not found or (broken and found[0].backend != "horovod"):
         from distcore_torch.training.rank_process import launched_apart
 
         if (apart := launched_apart()) is not None:

@@ -51,7 +51,7 @@ class Plugins(Installed):
         self._registering = threading.Lock()
         self.named_members: set[tuple[str, str]] = set()
         self.made: dict[type, Offer] = {}
-        self.unasked: dict[str, Exception] = {}
+        self.unasked: dict[str, str] = {}
         self._valid: WeakKeyDictionary[type, set[tuple[str, str, str]]] = WeakKeyDictionary()
 
     # -------------------------------------------------------------- one by name
@@ -183,7 +183,7 @@ class Plugins(Installed):
                 module = self.load("backends", name)
                 found.append(getattr(module, "distcore_detect", lambda: None)())
             except Exception as error:  # noqa: BLE001 - one that nobody asked for stops no run
-                self.unasked[name] = error
+                self.unasked[name] = str(error)
         return sorted(filter(None, found), key=lambda each: (-each.priority, each.backend))
 
     def describe_model(

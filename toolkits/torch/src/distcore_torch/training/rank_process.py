@@ -180,6 +180,8 @@ def launched_rank() -> Rank | None:
 def launched_apart() -> tuple[str, int] | None:
     """A launcher that started this process among others, which know nothing of each other here, and
     how many they are; None: nobody did, or `launched_rank` knows which of them this is."""
+    if "DISTCORE_HOROVOD_GROUP" in os.environ:  # a rank of a trainer's, which no launcher started
+        return None
     for variable, launcher in LAUNCHERS.items():
         count = os.environ.get(variable, "")
         if count.isdecimal() and int(count) > 1 and launched_rank() is None:
