@@ -360,6 +360,31 @@ def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     assert found["compared"] == [first, first + 3]
 
 
+def test_steps_that_differ_are_not_blamed_on_what_was_before_them(run, tmp_path):
+    """The weights that the run began with, and what it computed with until it went on."""
+    started = distcore.train(
+        run.folder / "config.yaml",
+        run.data,
+        model_load_path=run.first / "model",
+        output_directory=tmp_path,
+        view="none",
+    ).directory
+    first = min(int(each.name[-8:]) for each in (started / "checkpoints").iterdir())
+    entries = read_ledger(started / LEDGER)[0]
+    (begun,) = [each for each in entries if each.run]
+    other = begun._replace(run={**begun.run, "threads": 7})
+    now = begun._replace(step=first)
+    at = next(n for n, each in enumerate(entries) if each.step == first) + 1
+    changed = [each._replace(weights="0") if each.step == first + 3 else each for each in entries]
+    (started / LEDGER).unlink()
+    Ledger(started / LEDGER).write([other, *changed[1:at], now, *changed[at:]])
+    reseal(started, lambda receipt: None)
+    found = verify(started, steps=(first, first + 3))
+    assert (found.first_step, found.causes) == (first + 3, ())
+    whole = [str(each) for each in verify(started).causes]
+    assert whole == [f"number of threads: 7, then {begun.run['threads']} after step {first} and 1"]
+
+
 def test_a_replay_on_another_backend_deals_the_rows_as_the_run_did(run):
     text = TEXT.replace(
         "backend: local", "backend: {type: local, loader: {type: packed, lanes: 8}}"

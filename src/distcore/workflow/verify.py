@@ -170,7 +170,11 @@ def verify(
             # A run that ended by an error has no model.
             if step is None and steps is None and _best(folder) not in ("", _best(replayed)):
                 step, equal = max(compared), max(compared)
-            causes = () if step is None else tuple(causes_of(receipt, theirs))
+            if steps and (starts := _starts_within(receipt, *steps)):
+                receipt |= {"starts": starts, "ranks": [*starts.values()][-1]}
+            found = () if step is None else causes_of(receipt, theirs)
+            # The replay has the run's config, but for where it ends.
+            causes = tuple(each for each in found if each.what != "trainer.train_steps")
             return Verified((), compared, step, equal, causes)
 
 
@@ -357,20 +361,25 @@ def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
 def _refuse_mixed(receipt: JSON, first: int, last: int | None) -> None:
     """Raise UserError if the steps that are to be replayed were not all computed by the number of
     workers that the receipt tells of: a run that is not exact went on with another one."""
-    starts = [(step, run.get("workers")) for step, run in receipt["starts"].items()]
-    ends = [*(step for step, _ in starts[1:]), None]
-    asked = {
-        workers
-        for (begin, workers), end in zip(starts, ends, strict=False)
-        if (end is None or end > first) and (last is None or begin < last)
-    }
+    asked = {run.get("workers") for run in _starts_within(receipt, first, last).values()}
     if not receipt["exact"] and asked - {receipt["workers"]}:
-        course = ", ".join(f"{workers} after step {step}" for step, workers in starts)
+        course = ", ".join(
+            f"{run.get('workers')} after step {step}" for step, run in receipt["starts"].items()
+        )
         raise UserError(
             "The run cannot be replayed as a whole, because it is not exact and went on with "
             f"another number of workers: {course}. Replay steps that were all computed by "
             f"{receipt['workers']}, from a checkpoint that is still there: --steps FROM:TO."
         )
+
+
+def _starts_within(receipt: JSON, first: int, last: int | None) -> dict[int, JSON]:
+    """What the steps that are replayed were computed with (`read_run`)."""
+    starts: dict[int, JSON] = receipt["starts"]
+    begun = max((step for step in starts if step <= first), default=first)
+    return {
+        step: run for step, run in starts.items() if step >= begun and (last is None or step < last)
+    }
 
 
 def _constant(config: JSON) -> bool:
@@ -390,7 +399,8 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
         )
     begun = scratch / "results" / "begun"
     shutil.copytree(there[step], begun / CHECKPOINTS / there[step].name)
-    shutil.copy(folder / DESCRIPTION, begun / DESCRIPTION)
+    for name in (DESCRIPTION, RECEIPT):
+        shutil.copy(folder / name, begun / name)
     return begun
 
 
