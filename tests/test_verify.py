@@ -416,6 +416,27 @@ def test_a_run_that_began_with_the_weights_of_another_is_replayed_from_these(run
             verify(started)
 
 
+def test_weights_of_which_a_receipt_does_not_tell_are_not_taken_for_none(run, tmp_path):
+    started = distcore.train(
+        run.folder / "config.yaml",
+        run.data,
+        model_load_path=run.first / "model",
+        output_directory=tmp_path,
+        view="none",
+    ).directory
+    reseal(started, lambda receipt: receipt.pop("initial_weights"))
+    assert distcore.diff(run.first, started).causes == ()
+    longer = yaml.safe_load(TEXT.replace("epochs: 3", "epochs: 4"))
+    distcore.train(longer, run.data, model_resume_path=started, view="none")
+    assert "initial_weights" not in unsealed((started / "receipt.json").read_bytes())
+    (cause,) = verify(started).causes
+    assert str(cause) == "weights that training began with: not recorded and not there"
+
+    folder = run.copy()
+    reseal(folder, lambda receipt: receipt.pop("initial_weights"))
+    assert verify(folder).equal
+
+
 def test_a_run_that_went_on_with_another_number_of_workers_is_no_fault_of_the_machine(run, capsys):
     folder = run.copy()
     entries = read_ledger(folder / LEDGER)[0]

@@ -130,7 +130,7 @@ def fit_trial(
         session.started()
         description = describe(session, work.data, cache)
         results.write(session, results.DESCRIPTION, description, work.skip, receipt.SKIP)
-        receipt.write(session, description, cache, work.skip)
+        receipt.write(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
         trained = fit(session, cache, None, None, work.skip, description["plugins"])
         results.write(
             session,
@@ -144,7 +144,7 @@ def fit_trial(
             results.remove_model(session, trained.model)
         else:
             found["model"] = digest_file(trained.model / MODEL_JSON).sha256
-        receipt.finish(session, description, cache, work.skip)
+        receipt.finish(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
         return found
 
 

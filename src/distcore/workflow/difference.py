@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 from distcore.workflow.arguments import told
-from distcore.workflow.receipt import RECEIPT
+from distcore.workflow.receipt import BEGUN_WITH, RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.flat_config import apart, flattened
@@ -48,6 +48,8 @@ MOST_OPTIONS = 100
 """Options of the config that are told in words."""
 
 ABSENT = (None, 0)
+
+WEIGHTS = "weights that training began with"
 
 ADVICE = "Take it from a backup, or run again."
 
@@ -235,9 +237,10 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
         yield Cause("data", "digest of the data", *digests)
     if one["random_seed"] != other["random_seed"]:
         yield Cause("seed", "random_seed", one["random_seed"], other["random_seed"])
-    begun, otherwise = ((each.get("initial_weights") or {}).get("sha256") for each in (one, other))
-    if begun != otherwise:
-        yield Cause("weights", "weights that training began with", begun, otherwise)
+    if BEGUN_WITH in one and BEGUN_WITH in other:
+        begun, otherwise = ((each[BEGUN_WITH] or {}).get("sha256") for each in (one, other))
+        if begun != otherwise:
+            yield Cause("weights", WEIGHTS, begun, otherwise)
     yield from _of_config(one, other, exact)
     if one["exact"] != other["exact"]:
         yield Cause("exact", "trainer.exact", one["exact"], other["exact"])

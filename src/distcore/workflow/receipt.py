@@ -66,21 +66,21 @@ FILES = (
 
 SKIP = "skip_save_training_description"
 
+BEGUN_WITH = "initial_weights"
+"""Of a receipt that knows it. Those of older versions do not."""
 
-def write(
-    session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON | None = None
-) -> None:
+
+def write(session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON) -> None:
     """Write the receipt of a run that is about to begin.
 
-    description: what description.json says of it. initial: the weights that it begins with, if
-        they are given: {"path": of a model or file, or its name in the run's folder, "sha256"}."""
+    description: what description.json says of it. initial: {BEGUN_WITH: the weights that it begins
+        with: {"path": of a model or file, or its name in the run's folder, "sha256"}, or None if
+        none are given}; {} if that is not known."""
     if SKIP not in skip:
         results.write(session, RECEIPT, receipt_of(session, description, cache, initial))
 
 
-def finish(
-    session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON | None = None
-) -> None:
+def finish(session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON) -> None:
     """Write it again, of a run whose results are whole; or remove it, of one that goes on without a
     receipt, since it tells of the model before."""
     folder = session.directory
@@ -98,20 +98,21 @@ def finish(
     results.write(session, RECEIPT, found)
 
 
-def initial_weights(session: Session) -> JSON | None:
-    """What the receipt of the run to go on with says of the weights that it began with."""
+def initial_weights(session: Session) -> JSON:
+    """What the receipt of the run to go on with says of the weights that it began with, as `write`
+    takes it."""
     assert session.directory is not None
     with suppress(OSError, ValueError):  # there is none, or nobody's to believe
         if session.mirror is not None:
             content = session.mirror.read(RECEIPT)
         else:
             content = read_bounded(session.directory / RECEIPT)
-        found: JSON | None = unsealed(content).get("initial_weights")
-        return found
-    return None
+        found = unsealed(content)
+        return {BEGUN_WITH: found[BEGUN_WITH]} if BEGUN_WITH in found else {}
+    return {}
 
 
-def receipt_of(session: Session, description: JSON, cache: Cache, initial: JSON | None) -> JSON:
+def receipt_of(session: Session, description: JSON, cache: Cache, initial: JSON) -> JSON:
     """What the receipt says before training begins."""
     config, trainer = session.config, session.reference(TRAINER)
     used = [
@@ -130,7 +131,7 @@ def receipt_of(session: Session, description: JSON, cache: Cache, initial: JSON 
         },
         "data": description["data"],
         "cache_key": cache.key,
-        "initial_weights": initial,
+        **initial,
         "random_seed": config.random_seed,
         "backend": session.backend_name,
         "trainer": trainer.name,

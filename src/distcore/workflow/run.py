@@ -93,16 +93,17 @@ def _train_and_save(
 
     initial: what the receipt says of start."""
     assert session.directory is not None
+    begun_with = {receipt.BEGUN_WITH: initial}
     skip, resuming = asked.skip, asked.going_on is not None
     description = describe(session, asked.data, cache)
     session.started()
     if resuming:
-        initial = receipt.initial_weights(session)
+        begun_with = receipt.initial_weights(session)
     else:
         results.write(
             session, results.DESCRIPTION, description, skip, "skip_save_training_description"
         )
-        receipt.write(session, description, cache, skip, initial)
+        receipt.write(session, description, cache, skip, begun_with)
     # What lies in a bucket is copied to where the run works.
     resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
     trained = fit(session, cache, start, resume, skip, description["plugins"])
@@ -130,7 +131,7 @@ def _train_and_save(
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
         model = None
-    receipt.finish(session, description, cache, skip, initial)
+    receipt.finish(session, description, cache, skip, begun_with)
     report = results.written_report(session, skip)
     found = Outcome(session.directory, model, trained.statistics, test, path, report)
     return found if session.mirror is None else found.in_bucket(session.mirror)

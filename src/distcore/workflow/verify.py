@@ -20,8 +20,15 @@ from typing import Any
 
 from distcore.workflow import training_log
 from distcore.workflow.arguments import told
-from distcore.workflow.difference import Cause, causes_of, first_difference, in_lines, read_run
-from distcore.workflow.receipt import RECEIPT
+from distcore.workflow.difference import (
+    WEIGHTS,
+    Cause,
+    causes_of,
+    first_difference,
+    in_lines,
+    read_run,
+)
+from distcore.workflow.receipt import BEGUN_WITH, RECEIPT
 from distcore.workflow.results import DESCRIPTION, INITIAL, check_weights
 from distcore_core.contracts import JSON
 from distcore_core.errors import (
@@ -175,6 +182,8 @@ def verify(
             found = () if step is None else causes_of(receipt, theirs)
             # The replay has the run's config, but for where it ends.
             causes = tuple(each for each in found if each.what != "trainer.train_steps")
+            if step is not None and steps is None and BEGUN_WITH not in receipt:
+                causes += (Cause("weights", WEIGHTS, "not recorded", None),)
             return Verified((), compared, step, equal, causes)
 
 
@@ -319,7 +328,7 @@ def _replay(
         # the end.
         if steps[1] is not None and _constant(config):
             config["trainer"]["train_steps"] = steps[1]
-    elif initial := receipt.get("initial_weights"):
+    elif initial := receipt.get(BEGUN_WITH):
         start = _started_from(initial, folder)
     found = train(
         config,
