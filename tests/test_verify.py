@@ -21,6 +21,7 @@ from distcore.workflow.folders import alone_in
 from distcore.workflow.verify import _data, _refuse_mixed, verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
+from distcore_data.artifact import model_place
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import bucket, lease
@@ -499,6 +500,34 @@ def test_a_run_in_a_bucket_is_verified(run, monkeypatch):
     store.write("digests.json", b"{}")
     (flaw,) = verify(place).flaws
     assert flaw.startswith(f"{place}/digests.json was changed after it was written")
+
+
+def test_weights_in_a_bucket_are_opened_with_the_credentials_that_are_given(
+    run, tmp_path, monkeypatch
+):
+    model = "memory://verified/model"
+    store = Mirror.at(model).store
+    for path in (run.first / "model").iterdir():
+        store.put(path.name, path)
+    folder = distcore.train(
+        run.folder / "config.yaml",
+        run.data,
+        model_load_path=model,
+        output_directory=tmp_path,
+        view="none",
+    ).directory
+
+    def place(path, credentials=None):
+        if credentials is None:
+            raise OSError("403: no access")
+        assert credentials.options == {"key": "k"}
+        return model_place(path)
+
+    monkeypatch.setattr("distcore.workflow.verify.model_place", place)
+    monkeypatch.setattr("distcore_data.artifact.model_place", place)
+    assert verify(folder, credentials={"key": "k"}).equal
+    with pytest.raises(UserError, match=r"cannot be had: 403: no access\. Put them back"):
+        verify(folder)
 
 
 @pytest.mark.parametrize("where", ["folder", "trial", "bucket"])

@@ -42,7 +42,7 @@ from distcore_core.io.digest import digest_file
 from distcore_data.artifact import model_place
 from distcore_data.locks import is_held
 from distcore_data.seals import read_bounded, unsealed
-from distcore_data.stores import given_credentials
+from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.lease import alive
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, RUNNING, Mirror
@@ -158,7 +158,7 @@ def verify(
         receipt, ledger = read_run(folder, run)
         _refuse_mixed(receipt, *(steps or (0, None)))
         with temporary_folder("verify") as scratch:
-            replayed = _replay(folder, receipt, scratch, given, steps, backend, view)
+            replayed = _replay(folder, receipt, scratch, given, steps, backend, view, credentials)
             theirs, again = read_run(replayed, "The replay")
             if theirs["data"].get("digest") != receipt["data"].get("digest"):
                 return Verified((OTHER_DATA.format(run),))
@@ -316,6 +316,7 @@ def _replay(
     steps: tuple[int, int | None] | None,
     backend: str | None,
     view: str,
+    credentials: Any,
 ) -> Path:
     """Train again, from the start or from a checkpoint; the folder of its results."""
     from distcore.interface import train
@@ -329,7 +330,10 @@ def _replay(
         if steps[1] is not None and _constant(config):
             config["trainer"]["train_steps"] = steps[1]
     elif initial := receipt.get(BEGUN_WITH):
-        start = _started_from(initial, folder)
+        opened_with = given_credentials(credentials)
+        start = _started_from(initial, folder, opened_with)
+        if opened_with is not None:
+            config["backend"]["cache_credentials"] = dict(opened_with.options)
     found = train(
         config,
         **_data(receipt, data),
@@ -413,17 +417,17 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
     return begun
 
 
-def _started_from(initial: JSON, folder: Path) -> str | Path:
+def _started_from(initial: JSON, folder: Path, credentials: Credentials | None) -> str | Path:
     """Where the weights are that the run began with. Raises UserError if they are there no more."""
     place: str | Path = initial["path"]
     if place == INITIAL:
         place = folder / INITIAL
     why = "they are others now."
     try:
-        if check_weights(model_place(place)) == initial["sha256"]:
+        if check_weights(model_place(place, credentials)) == initial["sha256"]:
             return place
     except (DistcoreError, OSError) as error:
-        why = str(error)
+        why = f"{str(error).rstrip('.')}."
     raise UserError(
         f"The run cannot be replayed, because it began with the weights of {place}, and those "
         f"cannot be had: {why} Put them back there, or replay from a checkpoint: --steps FROM:TO."
