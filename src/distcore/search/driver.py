@@ -231,8 +231,10 @@ class Search:
         def concluded(interrupted: bool = False) -> SearchOutcome:
             try:
                 return conclude(session, work, written, self.skip, interrupted)
-            except DistcoreError as error:
+            except (DistcoreError, OSError) as error:
                 if is_of_the_system(error):
+                    if isinstance(error, OSError):
+                        raise TrainingError(os_errors.in_words(error, go_on)) from error
                     error.args = (f"{error} {kept}",)
                 raise
 

@@ -116,6 +116,9 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
     assert in_words(ValueError("ours")) == ""
+    of_another = FileNotFoundError(errno.ENOENT, "ours", "/a")
+    of_another.__cause__ = PermissionError(errno.EACCES, "no", "/a/b")
+    assert in_words(of_another) == in_words(of_another.__cause__)
 
 
 def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path):

@@ -108,14 +108,16 @@ def test_a_record_that_cannot_be_written_is_told(trial, tmp_path):
     assert read_record(trial) == kept
     closed = tmp_path / "closed"
     closed.touch()
-    with pytest.raises(TrainingError, match=f"{closed}.*choose another folder"):
+    with pytest.raises(TrainingError, match=f"{closed}.*go on with a copy of the search"):
         write_record(closed, kept)
 
 
 def test_a_trial_that_cannot_begin_is_told(work):
     """It ended in Python's words, without what to do."""
     nowhere = replace(work, directory=Path("/proc/distcore"))
-    with pytest.raises(TrainingError, match=r"/proc/distcore/trials/t1.*choose another folder"):
+    with pytest.raises(
+        TrainingError, match=r"/proc/distcore/trials/t1.*go on with a copy of the search"
+    ):
         begin_record(nowhere, "t1", {"trainer.epochs": 0})
 
 

@@ -19,6 +19,7 @@ from optuna.storages.journal import BaseJournalBackend
 from distcore_core.errors import TrainingError, UserError
 from distcore_data.os_errors import explained
 from distcore_data.seals import append, damaged, refuse_special, sealed, unsealed
+from distcore_search.records import ELSEWHERE
 
 log = logging.getLogger("distcore")
 
@@ -87,8 +88,7 @@ class SealedJournal(BaseJournalBackend):
         self._look_ahead()
         first = len(self._offsets) - 1
         lines = [sealed({"line": first + at, **each}, line=True) for at, each in enumerate(logs)]
-        advice = "choose another folder with --output_directory"
-        with explained(self.path.parent, self.path.name, TrainingError, advice=advice):
+        with explained(self.path.parent, self.path.name, TrainingError, advice=ELSEWHERE):
             append(self.path, b"".join(lines), force=True)
         self._pass(lines)
 

@@ -130,11 +130,12 @@ def note_whom(error: BaseException, whom: str, host: str) -> None:
 def in_words(error: BaseException, then: str = "run the same command again.") -> str:
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
     limits are to blame. then: what is to be done once that is mended."""
-    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
+    found = system_cause(error) if isinstance(error, OSError) else None
+    if found is None:
         return ""
-    where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+    where = f"{os.fsdecode(found.filename)}: " if found.filename is not None else ""
     # What a write says names no file, and it may be the disk of anything, as of `> output`.
-    free = room(error.filename) if error.errno in FULL and error.filename is not None else ""
+    free = room(found.filename) if found.errno in FULL and found.filename is not None else ""
     whom = ""
     for note in getattr(error, "__notes__", ()):
         if note.startswith(WHOM):
@@ -142,18 +143,18 @@ def in_words(error: BaseException, then: str = "run the same command again.") ->
             if not note.endswith(f" on {socket.gethostname()}"):
                 free = ""  # the room here is not that there
     look = "look at that disk"
-    if isinstance(error, PermissionError):
+    if isinstance(found, PermissionError):
         look = "change the permissions there, or use a copy of your own"
-    elif error.errno == errno.EMFILE:
+    elif found.errno == errno.EMFILE:
         look = "raise the limit of a process (`ulimit -n`)"
-    elif error.errno == errno.EFBIG:
+    elif found.errno == errno.EFBIG:
         look = f"if this process may write no larger files, {LARGER}"
-    elif error.errno == errno.ENFILE:
+    elif found.errno == errno.ENFILE:
         look = "the machine's limit of open files is reached: end what holds them"
-    elif error.errno == errno.ENOMEM:
+    elif found.errno == errno.ENOMEM:
         look = "end what takes this machine's memory"
     return (
-        f"{where}the system refused{whom} ({os.strerror(error.errno).lower()}{free}). What was "
+        f"{where}the system refused{whom} ({os.strerror(found.errno).lower()}{free}). What was "
         f"saved before is as it was: {look}, then {then}"
     )
 

@@ -27,6 +27,9 @@ RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
 ENDED = frozenset({"finished", "stopped", "failed"})
 """States of a record that is final. "running" is also what a kill leaves behind."""
 
+ELSEWHERE = "go on with a copy of the search's folder on another disk (--model_resume_path)"
+"""What can be done if the search's own folder takes no more."""
+
 log = logging.getLogger("distcore")
 
 
@@ -73,9 +76,7 @@ def read_record(folder: Path) -> JSON:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Replace a trial's record, whole or not at all."""
     path = folder / RECORD
-    with explained(
-        folder, RECORD, TrainingError, advice="choose another folder with --output_directory"
-    ):
+    with explained(folder, RECORD, TrainingError, advice=ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write_file(path, sealed(dict(record)))
