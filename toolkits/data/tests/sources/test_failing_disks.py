@@ -10,6 +10,7 @@ from pyarrow import feather, parquet
 
 from distcore_core.errors import DataError
 from distcore_data.dataset import Data
+from distcore_data.os_errors import in_words
 from distcore_data.sources import encoding, parquet_files
 from distcore_data.sources import feather as arrow_files
 from distcore_data.sources.datafile import DataFile
@@ -45,8 +46,9 @@ def test_what_a_disk_refuses_is_no_damage(path, monkeypatch):
 def test_a_process_that_may_open_no_more_files_says_so(path, monkeypatch):
     monkeypatch.setattr(pa, "OSFile", failing(errno.EMFILE))
     module = parquet_files if path.suffix == ".parquet" else arrow_files
-    with pytest.raises(OSError, match=r"^\[Errno 24\]"):
+    with pytest.raises(OSError, match=r"^\[Errno 24\]") as caught:
         module.open_file(path, "x")
+    assert in_words(caught.value).startswith(f"{path}: the system refused (too many open files")
 
 
 def test_batches_that_cannot_be_read_name_who_is_to_blame(tmp_path, monkeypatch):
@@ -55,7 +57,7 @@ def test_batches_that_cannot_be_read_name_who_is_to_blame(tmp_path, monkeypatch)
     file = DataFile.at(path, "x.parquet")
     assert sum(each.num_rows for each in parquet_files.checked_batches(file)) == 2
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", failing(errno.EIO))
-    with pytest.raises(OSError, match=r"^\[Errno 5\]"):
+    with pytest.raises(OSError, match=r"^\[Errno 5\] .*: 'x\.parquet'"):
         list(parquet_files.checked_batches(file))
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", failing(None))
     with pytest.raises(DataError, match=r"x\.parquet: the file is damaged"):

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from distcore_core.errors import DataError
-from distcore_data.os_errors import FULL, is_of_the_system
+from distcore_data.os_errors import FULL, system_cause
 from distcore_data.sources.fetch import PIECE, Workplace, no_room
 from distcore_data.sources.ranges import line_number
 from distcore_data.sources.unpacking import MAGIC
@@ -87,11 +87,10 @@ def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) ->
     else Arrow's own words.
 
     Raises FileNotFoundError for one that is not there: on another machine than the one that
-    found it, say; and the error itself, if a disk or the system's limits are to blame."""
+    found it, say; and an OSError, if a disk or the system's limits are to blame."""
     if not os.path.lexists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-    if is_of_the_system(error):
-        raise error
+    _raise_what_the_system_said(path, error)
     if Path(path).is_file():
         with open(path, "rb") as file:
             head = file.read(HEAD)
@@ -104,13 +103,18 @@ def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) ->
 
 
 def refuse_damaged(shown: str, what: str, error: Exception) -> NoReturn:
-    """Raise DataError for a file whose content Arrow cannot read; the error itself, if a disk or
-    the system's limits are to blame. what: of the file cannot be read."""
-    if is_of_the_system(error):
-        raise error
+    """Raise DataError for a file whose content Arrow cannot read; an OSError, if a disk or the
+    system's limits are to blame. what: of the file cannot be read."""
+    _raise_what_the_system_said(shown, error)
     raise DataError(
         f"{shown}: {what} is damaged ({words_of(error)}). Write the file again."
     ) from error
+
+
+def _raise_what_the_system_said(path: str | Path, error: Exception) -> None:
+    """Raise OSError if a disk or the system's limits are to blame: Arrow's own names no file."""
+    if (found := system_cause(error)) is not None:
+        raise OSError(found.errno, os.strerror(found.errno or 0), str(path)) from error
 
 
 def words_of(error: Exception) -> str:
