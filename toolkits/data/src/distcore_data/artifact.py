@@ -280,9 +280,10 @@ def find_model(path: Path) -> Path:
         raise ArtifactError(f"{path}: there is no such folder. {GIVE}.")
     if (run / SEARCH).is_file():
         raise ArtifactError(
-            f"{path} holds no model yet, but a search, which was stopped, is still at work or was "
-            f"not to save its best model: `distcore hyperopt --model_resume_path {run} --dataset "
-            "…` goes on with it, and delivers the model."
+            f"{path} holds no model, but a search. If it was stopped, `distcore hyperopt "
+            f"--model_resume_path {run} --dataset …` goes on with it, and delivers the model. If "
+            "it is over (it was not to save models, or every trial failed), train once with the "
+            "values of its best trial."
         )
     saved = [each.name for each in (run / CHECKPOINTS).glob("*")]
     whole = [name for name in saved if BUILDING not in name and REMOVING not in name]
