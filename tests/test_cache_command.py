@@ -141,7 +141,7 @@ def test_prune_tells_what_it_does(place, said):
         (["list", "--cache_dir", "{}/nowhere"], "nowhere (--cache_dir): there is no such folder"),
         (["verify", "--cache_dir", "{}/nowhere"], "there is no such folder"),
         (["prune", "--cache_dir", "{}/nowhere"], "there is no such folder"),
-        (["list", "--dataset", "{}/typo.csv"], "typo.csv: no such file"),
+        (["list", "--dataset", "{}/nowhere/typo.csv"], "typo.csv: no such file"),
         (["list", "--config", "{}/plain.yaml"], "plain.yaml names no backend.cache_dir"),
     ],
 )
@@ -151,6 +151,13 @@ def test_mistakes_are_told(place, said, words, error):
     assert (code, out) == (2, "")
     assert error in err
     assert "Traceback" not in err
+
+
+def test_caches_beside_a_dataset_that_is_gone_are_found(place, said):
+    (place / "data.csv").unlink()
+    assert len(json.loads(said("list", "--json", "--dataset", place / "data.csv")[1])) == len(KEYS)
+    assert said("prune", "--unused", "--dataset", place / "data.csv")[0] == 0
+    assert json.loads(said("list", "--json", "--cache_dir", place / ".distcore_cache")[1]) == []
 
 
 def test_where_no_run_was_yet_there_are_no_caches(place, said):

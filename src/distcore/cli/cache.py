@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -232,10 +233,10 @@ def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
         from distcore_data.dataset import Data
         from distcore_data.sources.fetch import existing, is_pattern, is_url, local_path
 
-        path = local_path(arguments.dataset)
-        if not (is_url(arguments.dataset) or is_pattern(path)):
-            existing(path)  # beside one that is misspelt lie caches all the same
         place = Data(arguments.dataset).cache_root()
+        path = local_path(arguments.dataset)
+        if not (is_url(arguments.dataset) or is_pattern(path) or os.path.isdir(place)):
+            existing(path)
     if place is None:
         named = (
             "" if arguments.config is None else f"{arguments.config} names no backend.cache_dir. "
