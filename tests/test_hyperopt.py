@@ -5,11 +5,13 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +22,7 @@ from distcore.search.outcome import SearchOutcome, delivered_before, raise_witho
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.io.atomic import remove_directory
+from distcore_data.dataset import Data
 from distcore_optuna import executor
 from distcore_search.records import read_record
 
@@ -257,13 +260,35 @@ def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(p
         "age.preprocessing.normalization: {space: grid_search, values: [zscore, minmax]}",
     )
     with_section(place, section.replace("num_samples: 3", "num_samples: 2"))
+    there = place.folder / "my caches"
+    text = (place.folder / place.config).read_text()
+    place.write(
+        place.config,
+        text.replace("backend: local", f'backend: {{type: local, cache_dir: "{there}"}}'),
+    )
     said = good(place, "--skip_save_processed_input").err
     assert "a cache of its own, which stays although none was to be saved" in said
     assert len(results(place)) == 4
-    assert len(caches(place)) == 2
+    assert len([*there.glob("?" * 40)]) == 2
     (told,) = re.findall(r"`distcore (cache prune [^`]*)` removes", said)
-    assert main(told.split()) == 0
-    assert caches(place) == []
+    assert main(shlex.split(told)) == 0
+    assert [*there.glob("?" * 40)] == []
+
+
+@pytest.mark.parametrize(
+    ("cache_dir", "credentials", "said"),
+    [
+        ("s3://bucket/caches", {"key": "k"}, "--config …"),
+        ("s3://bucket/caches", None, "--cache_dir s3://bucket/caches"),
+        (None, {"key": "k"}, "--cache_dir '/my data/.distcore_cache'"),
+    ],
+)
+def test_the_caches_of_a_search_are_named_as_they_can_be_opened(cache_dir, credentials, said):
+    search = object.__new__(driver.Search)
+    backend = SimpleNamespace(cache_dir=cache_dir, cache_credentials=credentials)
+    search.session = SimpleNamespace(config=SimpleNamespace(backend=backend))
+    search.data = Data("/my data/x.csv")
+    assert search._where_caches_are() == said
 
 
 def test_the_goal_of_a_search_over_the_preprocessing_is_checked_before_any_trial(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +138,7 @@ class Search:
                 "Some parameters change the preprocessing, so each of its variants has a cache of "
                 "its own%s.",
                 ", which stays although none was to be saved: `distcore cache prune --unused "
-                f"--cache_dir {root_of(session, self.data)}` removes it and what else no run uses"
+                f"{self._where_caches_are()}` removes it and what else no run uses"
                 if "skip_save_processed_input" in self.skip
                 else "",
             )
@@ -156,6 +157,13 @@ class Search:
             self.executor.name,
         )
         return self._run_trials(job, work, shown)
+
+    def _where_caches_are(self) -> str:
+        """For `distcore cache`: a bucket may open with the config's credentials alone."""
+        backend = self.session.config.backend
+        if backend.cache_dir is not None and backend.cache_credentials is not None:
+            return "--config …"
+        return f"--cache_dir {shlex.quote(root_of(self.session, self.data))}"
 
     def _take_first(self) -> None:
         """Have the session go by the first of the configs that could be tried."""
