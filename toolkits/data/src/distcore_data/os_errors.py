@@ -154,7 +154,7 @@ def in_words(error: BaseException, then: str = "run the same command again.") ->
     elif found.errno == errno.ENOMEM:
         look = "end what takes this machine's memory"
     return (
-        f"{where}the system refused{whom} ({os.strerror(found.errno).lower()}{free}). What was "
+        f"{where}the system refused{whom} ({str(found.strerror).lower()}{free}). What was "
         f"saved before is as it was: {look}, then {then}"
     )
 

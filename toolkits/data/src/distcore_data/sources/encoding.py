@@ -114,7 +114,7 @@ def refuse_damaged(shown: str, what: str, error: Exception) -> NoReturn:
 def _raise_what_the_system_said(path: str | Path, error: Exception) -> None:
     """Raise OSError if a disk or the system's limits are to blame: Arrow's own names no file."""
     if (found := system_cause(error)) is not None:
-        raise OSError(found.errno, os.strerror(found.errno or 0), str(path)) from error
+        raise OSError(found.errno, found.strerror, str(path)) from error
 
 
 def words_of(error: Exception) -> str:
