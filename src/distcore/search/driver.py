@@ -129,7 +129,7 @@ class Search:
                 refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
 
         if self.shared:
-            work = replace(work, cache=self._cache(note_key))
+            work = replace(work, cache=self._cache(note_key), data=self.data.hollow())
             job = replace(job, work=work)
         else:
             note_key(key_of_these(session, self.data))

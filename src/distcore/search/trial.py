@@ -58,6 +58,7 @@ class TrialWork(SearchWork):
     config: without the `hyperopt` section, no default filled in.
     cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or
         builds its own.
+    data: `hollow` if there is that cache: every trial pickles it.
     """
 
     config: Values

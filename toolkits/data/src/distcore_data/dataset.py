@@ -77,6 +77,19 @@ class Data:
 
         return self._each(one)
 
+    def hollow(self) -> Data:
+        """The same for whoever describes it alone, once it is `held`: frames of the same kinds,
+        with nothing in them."""
+
+        def one(dataset: Any) -> Any:
+            if dataset is None or isinstance(dataset, str | os.PathLike):
+                return dataset
+            import pyarrow as pa
+
+            return pa.table({}) if isinstance(dataset, pa.Table) else type(dataset)()
+
+        return self._each(one)
+
     def _each(self, turned: Callable[[Any], Any]) -> Data:
         names = ("dataset", "training_set", "validation_set", "test_set")
         return replace(self, **{name: turned(getattr(self, name)) for name in names})

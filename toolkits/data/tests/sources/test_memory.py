@@ -95,10 +95,31 @@ def test_columns_that_come_once_are_held():
     assert found == {"x": [1, 2], "y": [1, 2], "z": {1, 2}}
 
 
-@pytest.mark.parametrize("kind", [pd.DataFrame, Frame, pl.DataFrame, pa.table])
-def test_what_is_in_memory_stays_as_it_is(kind):
-    frame = kind({"x": [1.0, 2.0]})
-    assert held(frame) is frame
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table, dict])
+def test_what_is_in_memory_stays_of_its_library(kind):
+    data = Data(kind({"x": [1.0, 2.0]}))
+    assert type(data.held().dataset) is type(data.dataset)
+    assert data.held().dataset["x"] is not None
+    assert data.held().hollow().names() == data.names()
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_frames_of_a_users_own_class_can_be_pickled(library):
+    """No trial of a search in a script could be started."""
+    own = type("Own", (library.DataFrame,), {})({"x": [1.0, 2.0]})
+    if library is pd:
+        own.attrs["made by"] = lambda: 1
+    found = pickle.loads(pickle.dumps(held(own)))  # noqa: S301
+    assert type(found) is library.DataFrame
+    assert as_table(found).to_pydict() == {"x": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table, dict])
+def test_what_is_hollow_costs_nothing_to_pickle(kind):
+    """Each trial pickled all rows, also where all read one cache."""
+    many = kind({"x": ["a text"] * 10_000})
+    assert len(pickle.dumps(Data(many, format="frame").held().hollow())) < 2_000
+    assert Data("a.csv").hollow() == Data("a.csv")
 
 
 def test_pickled_frames_may_hold_more_than_arrow_can():

@@ -45,7 +45,10 @@ def held(dataset: Any) -> Any:
     order, as a table; of a mapping, a dict. What is no frame, such as a path, as it is."""
     if isinstance(dataset, Mapping):
         return {name: _listed(values) for name, values in dataset.items()}
-    alone = isinstance(dataset, pa.Table) or any(_is_of(dataset, each) for each in LIBRARIES)
+    for library in LIBRARIES:
+        if _is_of(dataset, library):  # another process may lack its class, or what `attrs` holds
+            return sys.modules[library].DataFrame(dataset)
+    alone = isinstance(dataset, pa.Table)
     return _table(dataset) if is_frame(dataset) and not alone else dataset
 
 
