@@ -1,6 +1,9 @@
 """A cache's key goes by what its bytes depend on, and by nothing else."""
 
 from types import SimpleNamespace
+from typing import ClassVar
+
+from pydantic import BaseModel
 
 from distcore.config import load_config, resolve
 from distcore.workflow.prepare import data_options, data_part
@@ -44,3 +47,15 @@ def test_a_cache_goes_by_all_options_of_a_feature_that_names_none():
     """It may encode by its encoder or its loss."""
     given = {"preprocessing": {}, "encoder": {"type": "dense"}, "loss": "hinge", "threshold": 0.5}
     assert data_options(given, SimpleNamespace(**given)) == given
+
+
+def test_a_model_that_is_pydantics_own_may_name_options_beside_the_data():
+    """As docs/plugins.md has it; only those of models derived from ours were looked at."""
+
+    class Plain(BaseModel):
+        beside_data: ClassVar[tuple[str, ...]] = ("decoder",)
+        decoder: str = "mean"
+        offset: float = 0.0
+
+    given = {"decoder": "sum", "offset": 90.0}
+    assert data_options(given, Plain(**given)) == {"offset": 90.0}

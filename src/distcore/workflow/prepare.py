@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, PROCESSOR, PluginRef, ResultsStore, Source, Split
 from distcore_core.errors import CacheError
-from distcore_data.base_options import Options
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.splitter import Splitter
@@ -294,7 +293,7 @@ def data_options(options: JSON, model: Any) -> JSON:
         options: As they were given.
         model: They, as the feature has them.
     """
-    beside = model.beside_data if isinstance(model, Options) else ()
+    beside = getattr(type(model), "beside_data", ())
     kept = {name: value for name, value in options.items() if name not in beside}
     loss = options.get("loss")
     if "loss" in beside and isinstance(loss, Mapping) and loss.get("class_weights"):
