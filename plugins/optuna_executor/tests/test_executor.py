@@ -50,6 +50,15 @@ def test_ten_tenths_of_a_cpu_are_one(tmp_path):
         ((16, 1), {}, 16, {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}),
         ((16, 1), {"use_gpu": True}, 1, {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}),
         ((16, 0), {"use_gpu": True}, 16, {"OMP_NUM_THREADS": "1"}),
+        # a part of a GPU was not read, though it is where workers are their trial's
+        (
+            *((16, 1), {"use_gpu": True, "resources_per_worker": {"GPU": 0.25}}, 4),
+            {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"},
+        ),
+        (
+            *((16, 1), {"use_gpu": True, "resources_per_worker": {"GPU": 2}}, 1),
+            {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"},
+        ),
     ],
 )
 def test_a_trial_has_what_its_trainer_asks_for(tmp_path, monkeypatch, there, asked, at_once, seen):

@@ -52,6 +52,9 @@ def test_a_trial_that_trains_in_its_own_process_has_what_its_trainer_asks_for():
     assert fitting(16, use_gpu=True, **alone) == 16  # on CPUs, where the cluster has no other
     assert fitting(16, each={"CPU": 8}, **alone) == 2
     assert fitting(16, each={"CPU": 8}, cpu_resources_per_trial=4, **alone) == 4
+    assert fitting((16, 1), each={"GPU": 0.25}, use_gpu=True, **alone) == 4  # was 1
+    with pytest.raises(UserError, match=r"8 CPUs on one node.*num_threads"):
+        fitting(4, 4, each={"CPU": 8}, **alone)  # of trees
 
 
 def test_a_part_of_a_gpu_lies_on_one():

@@ -81,7 +81,7 @@ class LocalExecutor:
 
     def _at_once(self, job: SearchJob, backend: Backend) -> tuple[int, list[str]]:
         found, options = backend.resources(), self.options
-        cpus, gpus = (amount * job.workers for amount in options.each(job, found.gpus))
+        cpus, gpus = (amount * job.workers for amount in options.of_process(job, found.gpus))
         if options.gpu_resources_per_trial and gpus > found.gpus:
             raise UserError(
                 f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs "
@@ -104,7 +104,7 @@ class LocalExecutor:
         """Threads and GPUs of the trial in this slot."""
         import os
 
-        cpus, share = self.options.each(job, gpus)
+        cpus, share = self.options.of_process(job, gpus)
         found = {"OMP_NUM_THREADS": str(max(1, int(cpus)))}
         share *= job.workers
         if not gpus:

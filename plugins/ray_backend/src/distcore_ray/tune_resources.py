@@ -52,10 +52,9 @@ class Need:
 def need_of(options: TuneOptions, job: SearchJob, backend: Backend, nodes: Sequence[Node]) -> Need:
     """Of one trial. Raises UserError if the section and `backend.trainer` say two things."""
     if not backend.distributed:
-        cpus, gpus = options.each(job, sum(node[1] for node in nodes))
+        cpus, gpus = options.of_process(job, sum(node[1] for node in nodes))
         return Need((cpus * job.workers, gpus * job.workers), 0, (0.0, 0.0))
-    given = dict(job.resources_per_worker)
-    each = (float(given.get("CPU", 1.0)), float(given.get("GPU", 1.0 if job.use_gpu else 0.0)))
+    each = options.of_worker(job)
     for name, amount, kind in (
         ("cpu", options.cpu_resources_per_trial, 0),
         ("gpu", options.gpu_resources_per_trial, 1),
@@ -79,8 +78,8 @@ def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: N
     if fit < 1:
         raise UserError(
             f"A trial needs {_too_much(nodes, need, 1)}: it would wait for ever. Lower "
-            "backend.trainer.num_workers, resources_per_worker or the resources per trial, or add "
-            "nodes."
+            "backend.trainer.num_workers, resources_per_worker or num_threads, or the resources "
+            "per trial, or add nodes."
         )
     wanted: Any = options.max_concurrent_trials
     if wanted in ("auto", None):

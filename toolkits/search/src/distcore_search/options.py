@@ -228,7 +228,8 @@ class ExecutorOptions(Options):
     )
     gpu_resources_per_trial: NonNegative | None = Field(
         None,
-        description="GPUs of a trial; default: 1 if there are GPUs and its trainer uses them.",
+        description="GPUs of a trial; default: what its trainer asks for (resources_per_worker), "
+        "else 1 if there are GPUs and it uses them.",
     )
     scheduler: AnyScheduler = Field(
         default_factory=lambda: Fifo.model_validate({"type": "fifo"}),
@@ -243,7 +244,13 @@ class ExecutorOptions(Options):
             f"hyperopt.executor.{name} changes nothing here: {why}." for name, why in given.items()
         ]
 
-    def each(self, job: SearchJob, gpus: float) -> tuple[float, float]:
+    @staticmethod
+    def of_worker(job: SearchJob) -> tuple[float, float]:
+        """CPUs and GPUs of each worker of a trial, as its trainer asks for them."""
+        given = job.resources_per_worker
+        return float(given.get("CPU", 1.0)), float(given.get("GPU", job.use_gpu))
+
+    def of_process(self, job: SearchJob, gpus: float) -> tuple[float, float]:
         """CPUs and GPUs of a trial's process, if the trial itself is the worker: as they are
         given, else as its trainer asks for them.
 
@@ -251,10 +258,12 @@ class ExecutorOptions(Options):
             job: The search.
             gpus: How many there are.
         """
-        wanted = float(bool(gpus) and job.use_gpu)
+        cpus, wanted = self.of_worker(job)
         stated = self.gpu_resources_per_trial
-        cpus = self.cpu_resources_per_trial or job.resources_per_worker.get("CPU") or 1.0
-        return cpus, wanted if stated is None else stated
+        return (
+            self.cpu_resources_per_trial or cpus or 1.0,
+            min(wanted, gpus) if stated is None else stated,
+        )
 
     @field_validator("scheduler", mode="before")
     @classmethod
