@@ -152,8 +152,10 @@ def test_what_options_take_for_a_norm_torch_takes(norm):
     kinds = NORM_ARGUMENTS[norm]
     made = made_with(norm=norm, norm_params={each: EXAMPLES[kind] for each, kind in kinds.items()})
     made(torch.randn(8, 4))
+    flags = {each: 1 for each, kind in kinds.items() if kind == FLAG}
+    made_with(norm=norm, norm_params=flags)(torch.randn(8, 4))
     for each, kind in kinds.items():
-        for wrong in ("x", 0.5 if kind == FLAG else True):
+        for wrong in ("x", 0.5 if kind == FLAG else True, 2 if kind == FLAG else [1]):
             with pytest.raises(ValidationError, match=f"{each} of a norm should be {kind}"):
                 made_with(norm=norm, norm_params={each: wrong})
 

@@ -173,7 +173,7 @@ def _is_of(value: Any, kind: str | tuple[str, ...]) -> bool:
     if not isinstance(kind, str):
         return isinstance(value, str) and value in kind
     if isinstance(value, bool) or kind == FLAG:
-        return isinstance(value, bool) and kind == FLAG
+        return kind == FLAG and value in (False, True)  # or 0 or 1, which are equal to them
     if kind == WHOLE:
         return isinstance(value, int) and value >= 1
     if value is None:
