@@ -134,6 +134,8 @@ def test_missing_values_become(preprocessing: dict[str, Any], code: int) -> None
     ("values", "fill_value", "code"),
     [
         (["7", "x"], 7, 0),  # was 7.0, which is neither
+        (["7", "x"], 7.0, 0),
+        (["7.0", "x"], 7, 0),  # worked while it was taken for 7.0
         (["7", "x"], "x", 1),
         (["7", "3"], 7, 1),
         (["7", "3"], 7.0, 1),
@@ -147,6 +149,14 @@ def test_a_fill_value_is_one_of_the_labels(values: list[str], fill_value: Any, c
     made = feature(missing_value_strategy="fill_with_const", fill_value=fill_value, **true)
     metadata = fitted(made, [*values, None])
     assert made.encode(column([None]), metadata).to_pylist() == [code]
+
+
+def test_a_fill_value_that_is_true_is_no_number() -> None:
+    made = feature(
+        missing_value_strategy="fill_with_const", fill_value=True, fallback_true_label="x"
+    )
+    with pytest.raises(DataError, match="fill_value is True, which is neither"):
+        fitted(made, ["1", "x", None])
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,9 @@ class BinaryFeature(TabularFeature):
         if self.missing == "fill_with_const":
             constant = self.options.preprocessing.fill_value
             code = meaning(str(constant), metadata)
+            if code is None and type(constant) in (int, float):  # 7 and 7.0 are one
+                seen = metadata["str2bool"].items()
+                code = next((each for label, each in seen if _number(label) == constant), None)
             if code is None:
                 raise DataError(
                     f"Column {self.name!r} holds {' and '.join(map(repr, metadata['str2bool']))}, "
