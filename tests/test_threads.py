@@ -195,12 +195,24 @@ def test_the_gpus_of_a_process_are_as_before_after_two_threads(monkeypatch, befo
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     both_in_a_block(partial(limited_gpus, "1"))
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
-    with limited_gpus("0,1"):
-        told = "--gpus -1: this process is at work with others"
-        with pytest.raises(UserError, match=told), limited_gpus(-1):
-            pytest.fail("others were hidden")
-        with limited_gpus([0, 1]), limited_gpus(None):
+
+    def hides(gpus):
+        with limited_gpus(gpus):
+            return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    with limited_gpus("0,1"), ThreadPoolExecutor(1) as other:
+        assert other.submit(hides, [0, 1]).result() == "0,1"
+        with pytest.raises(UserError, match="--gpus -1: this process is at work with others"):
+            other.submit(hides, -1).result()
+        with limited_gpus(None):  # an extension that predicts
+            assert hides(-1) == ""
             assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+        with limited_gpus(-1), limited_gpus("0,1"):
+            assert hides(-1) == ""
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+            with pytest.raises(UserError, match="at work with others"):
+                other.submit(hides, "0,1").result()
+        assert other.submit(hides, [0, 1]).result() == "0,1"
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 
 

@@ -292,7 +292,7 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
 
 
 _gpus_lock = threading.Lock()
-_gpu_blocks = 0
+_gpu_blocks: list[tuple[int, str]] = []  # of each that is open: its thread, and the GPUs it names
 _gpus_before: str | None = None
 
 
@@ -301,31 +301,32 @@ def limited_gpus(gpus: Any) -> Iterator[None]:
     """Hide all GPUs but the named ones from this process and its children until the block ends, in
     whichever thread the last such block does; before torch looks.
 
-    Raises UserError if another block hides others: the environment is the process's."""
-    global _gpu_blocks, _gpus_before
+    Raises UserError if another thread's block hides others: the environment is the process's."""
+    global _gpus_before
     if gpus is None:
         yield
         return
-    named = _named_gpus(gpus)
+    block = threading.get_ident(), _named_gpus(gpus)
     with _gpus_lock:
+        if any(thread != block[0] and named != block[1] for thread, named in _gpu_blocks):
+            raise UserError(
+                f"--gpus {block[1] or '-1'}: this process is at work with others. Give all calls "
+                "that run beside one another the same, or each a process of its own."
+            )
         if not _gpu_blocks:
             _gpus_before = os.environ.get(VISIBLE)
-            os.environ[VISIBLE] = named
-        elif os.environ.get(VISIBLE) != named:
-            raise UserError(
-                f"--gpus {named or '-1'}: this process is at work with others. Give all calls that "
-                "run beside one another the same, or each a process of its own."
-            )
-        _gpu_blocks += 1
+        _gpu_blocks.append(block)
+        os.environ[VISIBLE] = block[1]
     try:
         yield
     finally:
         with _gpus_lock:
-            _gpu_blocks -= 1
-            if not _gpu_blocks:
+            _gpu_blocks[:] = [each for each in _gpu_blocks if each is not block]
+            before = _gpu_blocks[-1][1] if _gpu_blocks else _gpus_before
+            if before is None:
                 os.environ.pop(VISIBLE, None)
-                if _gpus_before is not None:
-                    os.environ[VISIBLE] = _gpus_before
+            else:
+                os.environ[VISIBLE] = before
 
 
 def _named_gpus(gpus: Any) -> str:
