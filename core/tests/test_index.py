@@ -10,6 +10,7 @@ from importlib import metadata
 import pytest
 
 from distcore_core.errors import PluginNotFound
+from distcore_core.hooks import hookimpl
 from distcore_core.registry import manager
 from distcore_core.registry.index import Installed, Offer, all_offers
 from distcore_core.registry.manager import Plugins
@@ -87,6 +88,41 @@ def test_threads_may_use_new_plugins_at_once(monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(plugins.load, ["extensions"] * 2, ["one", "other"]))
     assert found == [own, own]
+
+
+def test_a_plugin_that_another_thread_registers_meanwhile_is_not_asked(monkeypatch):
+    """It was asked first, for the options of a name that it does not offer."""
+
+    def module(name):
+        made = types.ModuleType(name)
+        made.model = type(name, (), {"model_validate": None})
+
+        @hookimpl
+        def distcore_options_model():
+            return made.model
+
+        made.distcore_options_model = distcore_options_model
+        return made
+
+    plugins, own, other = Plugins(), module("own"), module("other")
+    offer = Offer("extensions", "own", "own", "own", "1")
+    plugins._register(offer, own)
+    plugins._modules["extensions", "own"] = own
+
+    def meanwhile(kind, name):
+        plugins._register(Offer("extensions", "other", "other", "other", "1"), other)
+        return offer
+
+    monkeypatch.setattr(plugins, "find", meanwhile)
+    assert plugins.options_model("extensions", "own") is own.model
+
+
+def test_offers_are_those_that_were_read_whatever_another_thread_forgets():
+    class Forgetful(Installed):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, None if name == "_every" else value)
+
+    assert Forgetful().names("backends") == Installed().names("backends")
 
 
 @pytest.mark.parametrize("finder", ["of Python", "of importlib_metadata"])

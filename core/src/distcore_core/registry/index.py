@@ -108,8 +108,8 @@ class Installed:
 
     def offers(self, kind: str, name: str | None = None) -> list[Offer]:
         """Every entry point of the kind (and name) that is not blocked; metadata are read once."""
-        self._every = self._every or all_offers()
-        found = [each for each in self._every.get(kind, ()) if name in (None, each.name)]
+        every = self._every = self._every or all_offers()  # another thread may make it None
+        found = [each for each in every.get(kind, ()) if name in (None, each.name)]
         return [offer for offer in found if not self.is_blocked(offer)]
 
     def is_blocked(self, offer: Offer) -> bool:

@@ -88,7 +88,7 @@ class Plugins(Installed):
             context["options"] = valid
             context["plugins"] = self
         # Of several plugins the one that the entry point names is asked, with every extension.
-        modules = (each for each in self.manager.get_plugins() if each is not module)
+        modules = (each for _, each in self.manager.list_name_plugin() if each is not module)
         others = [each for each in modules if isinstance(each, types.ModuleType)]
         with _answering(offer, role.hook):
             made: R | None = self.manager.subset_hook_caller(role.hook, others)(
@@ -135,8 +135,8 @@ class Plugins(Installed):
         given: what the config says, if the model may depend on it; None: all it could say."""
         if not hasattr(self.load(kind, name), "distcore_options_model"):
             return None
-        caller = self._of_one("distcore_options_model", self._modules[kind, name])
         with _answering(self.find(kind, name), "distcore_options_model"):
+            caller = self._of_one("distcore_options_model", self._modules[kind, name])
             model: type | None = caller(kind=kind, name=name, role=role, given=given, plugins=self)
             if model is not None and not hasattr(model, "model_validate"):
                 raise TypeError(f"what it gave ({model!r}) is no pydantic model")
@@ -232,7 +232,7 @@ class Plugins(Installed):
 
     def _of_one(self, hook: str, module: types.ModuleType) -> pluggy.HookCaller:
         """A hook that asks this plugin alone; it may implement it with fewer arguments."""
-        others = [each for each in self.manager.get_plugins() if each is not module]
+        others = [each for _, each in self.manager.list_name_plugin() if each is not module]
         return self.manager.subset_hook_caller(hook, others)
 
     def _register(self, offer: Offer, module: types.ModuleType) -> None:
