@@ -18,6 +18,7 @@ from distcore_data.json_text import MAPPINGS_AT_ONCE, in_line, indented
 from distcore_data.seals import (
     MOST_CONTAINERS,
     MOST_DEPTH,
+    append,
     parse_json,
     read_bounded,
     read_sealed,
@@ -238,3 +239,15 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "description.json")
     with pytest.raises(UserError, match=r"it is a pipe or a device.*Train again"):
         read_sealed(tmp_path / "description.json", "Train again.")
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [(None, b"new\n"), (b"", b"new\n"), (b"a\n", b"a\nnew\n"), (b"tor", b"tor\nnew\n")],
+)
+def test_lines_begin_anew_behind_one_that_was_cut_short(tmp_path, there, found):
+    """The first of them was lost with it."""
+    if there is not None:
+        (tmp_path / "lines").write_bytes(there)
+    append(tmp_path / "lines", b"new\n")
+    assert (tmp_path / "lines").read_bytes() == found

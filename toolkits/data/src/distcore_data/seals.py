@@ -204,7 +204,8 @@ def refuse_special(path: Path) -> None:
 
 
 def append(path: Path, lines: bytes, *, force: bool = False) -> None:
-    """Append lines to a file: all of them, or none if the system refuses some.
+    """Append lines to a file: all of them, or none if the system refuses some; behind a last one
+    that was cut short they begin anew.
 
     Args:
         path: The file; it need not be there yet.
@@ -214,8 +215,11 @@ def append(path: Path, lines: bytes, *, force: bool = False) -> None:
     Raises:
         OSError: As the system gave it.
     """
-    with open(path, "ab", buffering=0) as file:
-        size, left = file.tell(), memoryview(lines)
+    with open(path, "a+b", buffering=0) as file:
+        size = file.tell()
+        file.seek(max(0, size - 1))
+        torn = file.read(1) not in (b"", b"\n")
+        left = memoryview(b"\n" + lines if torn else lines)
         try:
             while left:  # a disk that gets full takes a part of them, and says nothing
                 left = left[file.write(left) :]

@@ -56,10 +56,8 @@ class Rounds:
 
 def add_round(path: Path, found: JSON) -> None:
     """Write the line of a round: {"step", "epoch", "seconds", "metrics"}."""
-    line = sealed(found, line=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    torn = _ends_torn(path)
-    append(path, (b"\n" if torn else b"") + line)
+    append(path, sealed(found, line=True))
 
 
 @dataclass(frozen=True)

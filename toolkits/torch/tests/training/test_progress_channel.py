@@ -75,7 +75,7 @@ def test_a_round_that_was_cut_short_costs_no_other(caplog):
             file.write('{"evaluation": 2')
         for number in (3, 4, 5):
             channel.reporter._write_round(a_round(number))
-    assert [each.evaluation for each in shown.rounds] == [1, 4, 5]
+    assert [each.evaluation for each in shown.rounds] == [1, 3, 4, 5]
     assert "A round that a worker told of cannot be read" in caplog.text
 
 

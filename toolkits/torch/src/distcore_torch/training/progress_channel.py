@@ -93,7 +93,7 @@ class FileProgressChannel:
             self.progress.end()
 
     def _tell_rounds(self) -> None:
-        """Tell the rounds whose lines are whole; one behind what a kill cut short is not."""
+        """Tell the rounds whose lines are whole."""
         while True:
             start = self._rounds.tell()
             line = self._rounds.readline()
