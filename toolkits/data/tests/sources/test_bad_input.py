@@ -208,15 +208,25 @@ def test_what_follows_a_stream_is_another_or_damage(refused, read, put, pack):
         assert "damaged or cut short" in refused(put(first + rest))
 
 
+class Greedy:
+    eof, needs_input = False, True
+
+    def decompress(self, packed, most):
+        raise MemoryError
+
+
 def test_a_stream_that_asks_for_more_memory_than_there_is_is_damaged(refused, put, monkeypatch):
-    class Greedy:
-        eof, needs_input = False, True
-
-        def decompress(self, packed, most):
-            raise MemoryError
-
     monkeypatch.setattr(lzma, "LZMADecompressor", Greedy)
-    assert "it asks for more memory than there is" in refused(put(lzma.compress(b"a,b\n1,x\n")))
+    message = refused(put(lzma.compress(b"a,b\n1,x\n")))
+    assert "are damaged" in message
+    assert "unless this machine lacks the memory" in message
+
+
+def test_bzip2_without_memory_is_not_told_as_damage(read, put, monkeypatch):
+    """No header of its makes it ask for much."""
+    monkeypatch.setattr(bz2, "BZ2Decompressor", Greedy)
+    with pytest.raises(MemoryError):
+        read(put(bz2.compress(b"a,b\n1,x\n")), AB)
 
 
 def test_a_machine_without_memory_is_not_told_as_damage(read, put, monkeypatch):

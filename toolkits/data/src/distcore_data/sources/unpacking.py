@@ -162,8 +162,12 @@ class Streams:
                     raise EOFError("it ends within a stream")
             try:
                 unpacked = self._stream.decompress(packed, most)
-            except MemoryError:  # a damaged header may claim more than there is
-                raise lzma.LZMAError("it asks for more memory than there is") from None
+            except MemoryError:
+                if self._begin is bz2.BZ2Decompressor:  # which never takes much
+                    raise
+                raise lzma.LZMAError(
+                    "unless this machine lacks the memory that they ask for"
+                ) from None
             if unpacked:
                 return bytes(unpacked)
         return b""
