@@ -245,7 +245,7 @@ def test_who_was_taken_for_dead_saves_nothing_more(mirror, tmp_path, monkeypatch
                 StoreError, match="Another process has gone on with the run"
             ) as caught:
                 what()
-            assert caught.value.recurs, "workers that are started again would meet it again"
+            assert type(caught.value).recurs, "workers that are started again would meet it again"
         assert len(mirror.calls) == before
         mirror.store.write(RUNNING, lease._content(1))
         mirror.put_files(saved)

@@ -65,6 +65,12 @@ RESUME = "--model_resume_path"
 log = logging.getLogger("distcore")
 
 
+class RunTaken(StoreError):
+    """Another process has gone on with the run."""
+
+    recurs = True
+
+
 def how_to_go_on(checkpoint: object, home: object) -> str:
     """A sentence: the last checkpoint of a run, and how to go on from it.
 
@@ -308,13 +314,11 @@ class Mirror:
 
     def _require_held(self) -> None:
         if self.holder and is_lost(self.store, RUNNING, self.holder):
-            error = StoreError(
+            raise RunTaken(
                 f"Another process has gone on with the run in {self.url}: this one was paused, or "
                 "its bucket did not answer, for so long that it was taken for dead. It saves "
                 "nothing more there. Use what the other one writes."
             )
-            error.recurs = True
-            raise error
 
     def _get(self, name: str, size: int, path: Path) -> None:
         with self._opened(name, size, path.parent) as source, open(path, "wb") as target:
