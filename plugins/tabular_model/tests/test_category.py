@@ -239,6 +239,20 @@ def test_spellings_that_are_both_there_stay_apart() -> None:
     assert made.encode(column(["1", "1.0"]), metadata).to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_what_most_common_leaves_out_stays_unknown_however_alike_it_is(role) -> None:
+    """So one dataset has the codes that it always had; what was cut off is not another's value."""
+    values = ["True", "True", "7", "7", "true", "2024-01-05 00:00:00", "7.0", "7e+00"]
+    made = feature(role, most_common=2)
+    codes = made.encode(column(values), fitted(made, values)).to_pylist()
+    assert codes == [2, 2, 1, 1, 0, 0, 1, 0]
+    whole = feature(role, most_common=7)
+    metadata = fitted(whole, ["True", "7"])
+    assert whole.encode(column(["true", "7e+00"]), metadata).to_pylist() == [
+        metadata["idx2str"].index(each) for each in ("True", "7")
+    ]
+
+
 def test_lowercase() -> None:
     made = feature(lowercase=True)
     metadata = fitted(made, ["Red", "RED", "blue"])

@@ -117,7 +117,9 @@ class CategoryFeature(TabularFeature):
         kept = self._encoded
         if kept is None or kept[0] is not metadata or not kept[1].equals(values):
             labels = clean(values, self.options.preprocessing.lowercase)
-            codes = find(labels, self.vocabulary(metadata), metadata["unknown"])
+            unknown, limit = metadata["unknown"], self.options.preprocessing.most_common
+            cut = limit is not None and metadata["vocab_size"] - (unknown != NO_CLASS) >= limit
+            codes = find(labels, self.vocabulary(metadata), unknown, cut)
             null = null_mask(labels)
             if null is not None:
                 codes[null] = metadata["missing"]

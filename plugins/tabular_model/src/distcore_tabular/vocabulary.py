@@ -7,7 +7,6 @@ distinct value of a block; the rows are counted with one bincount and encoded wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,11 +31,7 @@ WHOLE = r"^(-?[0-9]+)\.0$"
 SECOND = rf"^({TIME})\.?0*$"
 MIDNIGHT = f"^({DAY}) 00:00:00$"
 VARIABLE = f"^(-?[0-9]+|{DAY}|{TIME})$"
-NUMBER = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
 FLOAT = r"^-?(0|[1-9][0-9]*)(\.0|\.[0-9]*[1-9])?(e[+-][0-9]+)?$"
-
-Key = Callable[[pa.Array], pa.Array]
-"""Labels → what several spellings of one value share, null for what is only looked for as it is."""
 
 _FIRST_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], np.uint64)
 
@@ -188,25 +183,13 @@ def gather(values: pa.DictionaryArray, table: np.ndarray) -> pa.Array:
 
 
 class Labels(Vocabulary):
-    """A vocabulary that also finds a value by another of its spellings. others: by what, one after
-    another."""
-
-    def __init__(self, labels: pa.Array) -> None:
-        super().__init__(labels)
-        self.others = (Other(labels, spelled, spelled), Other(labels, _number, _number_of_float))
-
-
-class Other:
-    """Where labels stand by a key that the spellings of one value share. A key that several of them
-    have finds none: nothing says which one is meant."""
-
-    def __init__(self, labels: pa.Array, key: Key, wanted: Key) -> None:
-        self._labels, self._key, self._wanted = labels, key, wanted
+    """A vocabulary that also finds a value by another of its spellings."""
 
     @cached_property
-    def _known(self) -> tuple[Vocabulary, np.ndarray]:
-        """The keys, and the place of each among the labels, int32."""
-        found = dictionary_encode(self._key(self._labels))
+    def _values(self) -> tuple[Vocabulary, np.ndarray]:
+        """What labels are, see `spelled`, and the place of each among them, int32. What several
+        labels are is left out: nothing says which one is meant."""
+        found = dictionary_encode(spelled(self.labels))
         size = len(found.dictionary)
         codes = filled(found.indices, size)
         places = np.zeros(size + 1, np.int32)
@@ -214,28 +197,36 @@ class Other:
         alone = tally(codes, size + 1)[:-1] == 1
         return Vocabulary(found.dictionary.filter(truths(alone))), places[:-1][alone]
 
-    def find(self, labels: pa.Array, unknown: int) -> np.ndarray:
-        """The place of the label that shares each one's key, int32 [n]."""
-        found, keys = np.full(len(labels), unknown, np.int32), self._wanted(labels)
-        if keys.null_count < len(keys):
-            known, places = self._known
-            at = known.positions(keys, -1)
+    def by_whole_number(self, labels: pa.Array, unknown: int) -> np.ndarray:
+        """The place of n.0 for n, and of n for n.0, int32 [n]."""
+        whole = pc.match_substring_regex(labels, r"^-?[0-9]+$")
+        longer = pc.binary_join_element_wise(labels, *strings([".0", ""]))
+        shorter = pc.replace_substring_regex(labels, WHOLE, r"\1")
+        return self.positions(pc.if_else(whole, longer, shorter), unknown)
+
+    def by_value(self, labels: pa.Array, unknown: int) -> np.ndarray:
+        """The place of the only label of the same value, int32 [n]."""
+        found, wanted = np.full(len(labels), unknown, np.int32), spelled(labels)
+        if wanted.null_count < len(wanted):
+            known, places = self._values
+            at = known.positions(wanted, -1)
             found[at >= 0] = places[at[at >= 0]]
         return found
 
 
-def find(labels: pa.Array, vocabulary: Labels, unknown: int) -> np.ndarray:
-    """The position of each label; of labels that are not there, that of the only one of the same
-    value: a frame has 3.0 where a file has 3, as soon as one row of the column has no value. int32
-    [n]."""
+def find(labels: pa.Array, vocabulary: Labels, unknown: int, cut: bool = False) -> np.ndarray:
+    """The position of each label; of labels that are not there, that of the same value: a frame has
+    3.0 where a file has 3, as soon as one row of the column has no value. int32 [n].
+
+    cut: values of the training data may be left out, and are unknown however alike a label is:
+    whole numbers alone are looked for once more.
+    """
     found = vocabulary.positions(labels, unknown)
-    lacking, missing = found == unknown, null_mask(labels)
-    rest = np.flatnonzero(lacking if missing is None else lacking & ~missing)
-    for other in vocabulary.others:
-        if not len(rest):
-            break
-        found[rest] = other.find(labels.take(from_numpy(rest)), unknown)
-        rest = rest[found[rest] == unknown]
+    others = (vocabulary.by_whole_number, vocabulary.by_value)
+    for other in others[:1] if cut else others:
+        rest = np.flatnonzero(found == unknown)
+        if len(rest):
+            found[rest] = other(labels.take(from_numpy(rest)), unknown)
     return found
 
 
@@ -256,26 +247,22 @@ def one_spelling(counts: Counts) -> Counts:
 
 def spelled(labels: pa.Array) -> pa.Array:
     """One spelling of each value that has another in another file or frame, as the type of a column
-    depends on all of its rows: 3 and 3.0, true and True, a day and its midnight, a second and its
-    thousandths. Null for what has none."""
+    depends on all of its rows: 3 and 3.0, a float and its exponent, true and True, a day and its
+    midnight, a second and its thousandths. Null for what has none."""
     for pattern in (WHOLE, SECOND, MIDNIGHT):
         labels = pc.replace_substring_regex(labels, pattern, r"\1")
     lower = pc.utf8_lower(labels)
     is_truth = pc.is_in(lower, strings(["false", "true"]))
     has_others = pc.or_(is_truth, pc.match_substring_regex(labels, VARIABLE))
-    return pc.if_else(has_others, pc.if_else(is_truth, lower, labels), null(pa.utf8()))
+    other = pc.if_else(has_others, pc.if_else(is_truth, lower, labels), null(pa.utf8()))
+    return pc.coalesce(_number(labels), other)
 
 
 def _number(labels: pa.Array) -> pa.Array:
-    """The number that each label is, as text; null for what is none, or is a whole one that a
-    double may not be."""
-    digits = pc.if_else(pc.match_substring_regex(labels, NUMBER), labels, null(pa.utf8()))
-    numbers = pc.add(digits.cast(pa.float64()), scalar(0.0))  # -0.0 is 0.0
+    """The number that each label is, as text; null for one that is not written as floats are (1.10
+    may be a version and 012 an id), or is a whole one that a double may not be."""
+    is_float = pc.match_substring_regex(labels, FLOAT)
+    numbers = pc.if_else(is_float, labels, null(pa.utf8())).cast(pa.float64())
+    numbers = pc.add(numbers, scalar(0.0))  # -0.0 is 0.0
     exact = pc.less(pc.abs(numbers), scalar(2.0**53))
     return pc.if_else(exact, numbers, null(pa.float64())).cast(pa.utf8())
-
-
-def _number_of_float(labels: pa.Array) -> pa.Array:
-    """The same of numbers that are written as floats are: 1.10 may be a version, and not 1.1."""
-    is_float = pc.match_substring_regex(labels, FLOAT)
-    return _number(pc.if_else(is_float, labels, null(pa.utf8())))
