@@ -14,7 +14,9 @@ from pydantic import ValidationError
 import distcore
 from distcore_core.errors import UserError
 from distcore_testing import data
+from distcore_trees.rows import Rows
 from distcore_xgboost.options import XGBoostOptions
+from distcore_xgboost.trainer import XGBoostForest
 
 
 def trees(folder, output, **options):
@@ -75,6 +77,21 @@ def test_the_model_is_a_file_that_the_library_opens(tmp_path):
     booster = xgboost.Booster(model_file=str(Path(outcome.model) / "trees-0.ubj"))
     assert booster.num_boosted_rounds() == 7
     assert booster.feature_types == ["q", "q", "c"]
+
+
+def test_trees_that_are_gone_on_with_keep_their_base():
+    """Those of yesterday began where XGBoost said, and not at the median."""
+    values = np.random.default_rng(1).random((200, 2), np.float32)
+    rows = Rows(values, [], 50 + values[:, 0], None, np.ones(200, bool))
+    huber = {"objective": "reg:pseudohubererror", "device": "cpu", "seed": 1, "nthread": 1}
+    huber |= {"subsample": 1.0, "colsample_bytree": 1.0}
+    begun = XGBoostForest({**huber, "base_score": 49.0}, rows, None, None)
+    begun.grow()
+    again = XGBoostForest({**huber, "base_score": 50.5}, rows, None, begun.content())
+    assert np.array_equal(again.outputs("train"), begun.outputs("train"))
+    for each in (begun, again):
+        each.grow()
+    assert again.outputs("train") == pytest.approx(begun.outputs("train"), abs=1e-4)
 
 
 @pytest.mark.skipif(xgboost.build_info()["USE_CUDA"], reason="this XGBoost has CUDA in it")

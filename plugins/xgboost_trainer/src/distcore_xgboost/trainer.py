@@ -109,7 +109,9 @@ class XGBoostForest:
         """A booster that knows the rows, so that it adds each tree's values to what it has."""
         content = None if before is None else bytearray(before)
         booster = xgboost.Booster(cache=list(self._data.values()), model_file=content)
-        self._rounds = 0 if before is None else booster.num_boosted_rounds()
+        if before is not None:  # the base of the trees that it has
+            self._rounds = booster.num_boosted_rounds()
+            self._parameters.pop("base_score", None)
         booster.set_param({**self._parameters, "seed": self._parameters["seed"] + self._rounds})
         return booster
 
