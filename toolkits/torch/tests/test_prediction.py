@@ -32,11 +32,12 @@ class Reader:
 
 
 def passes(reader, **asked):
-    """The first row and the rows of each pass of a split through a model."""
+    """The first row and the rows of each pass of a split through a model, which answers an input
+    too."""
     features = SimpleNamespace(
         inputs=[SimpleNamespace(name="number"), SimpleNamespace(name="codes")],
         outputs=[],
-        types={"number": "category"},
+        types={"number": "number", "codes": "vector"},
         columns={
             "number": Column(name="number", dtype="float32"),
             "codes": Column(name="codes", dtype="int32", width=None),

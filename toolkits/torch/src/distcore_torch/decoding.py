@@ -56,7 +56,7 @@ class Answers(dict[str, np.ndarray]):
 def clipped(features: FeatureSet, name: str, output: np.ndarray) -> np.ndarray:
     """Values of an output feature [B] as a network would answer them: of a number within its
     `clip`, of which a trainer without logits knows nothing."""
-    if features.types.get(name) != "number":  # it may answer more than what was asked
+    if features.types[name] != "number":
         return output
     import torch
 

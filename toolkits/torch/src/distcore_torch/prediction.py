@@ -175,11 +175,13 @@ def forward(
 
 
 def answers(predictor: Predictor, features: FeatureSet, batch: Batch) -> Outputs:
-    """What a predictor of any trainer answers, each value where its feature allows it."""
+    """What a predictor of any trainer answers, each value where its feature allows it. It may
+    answer more than the output features."""
     found: Outputs = predictor.predict(batch)
     if isinstance(found, Answers):
         return found
-    return {name: clipped(features, name, each) for name, each in found.items()}
+    names = [each.name for each in features.outputs if each.name in found]
+    return {**found, **{name: clipped(features, name, found[name]) for name in names}}
 
 
 def rows_of(batch_size: int | None) -> int:
