@@ -418,13 +418,14 @@ def test_wrong_combiner_options_are_told(combiner, message):
         validate(TabularOptions, {"combiner": combiner}, "")
 
 
-def test_a_layer_of_another_norm_has_not_the_parameters_of_the_stacks():
+def test_a_layer_of_another_norm_has_the_parameters_of_the_stacks_that_it_takes():
     layers = [{}, {"norm": "layer"}, {"norm": "layer", "norm_params": {"eps": 0.1}}, {"norm": None}]
-    combiner = {"norm": "batch", "norm_params": {"momentum": 0.5}, "fc_layers": layers}
+    combiner = {"norm": "batch", "norm_params": {"momentum": 0.5, "eps": 0.2}}
+    combiner["fc_layers"] = layers
     options = validate(TabularOptions, {"combiner": combiner}, "").combiner
     norms = [layer.after[0] for layer in fc_stack(3, options, 0).layers]
     assert norms[0].momentum == 0.5
-    assert [each.eps for each in norms[1:3]] == [1e-5, 0.1]
+    assert [each.eps for each in norms[:3]] == [0.2, 0.2, 0.1]
     assert isinstance(norms[3], nn.ReLU)
 
 

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from distcore_core.errors import UserError
 from distcore_data.figures import human_bytes
 from distcore_data.memory import free_bytes
+from distcore_tabular.options_network import NORM_ARGUMENTS
 from distcore_torch.products import linear
 
 ACTIVATIONS: dict[str | None, Callable[[], nn.Module]] = {
@@ -193,12 +194,12 @@ class FCStack(nn.Module):
         if dropout > 0:
             before.append(nn.Dropout(dropout))
         self.before = nn.Sequential(*before)
-        common = {"norm": norm, "norm_params": norm_params, "dropout": dropout, **defaults}
+        common = {"norm": norm, "dropout": dropout, **defaults}
         self.layers = nn.ModuleList()
         for layer in [{}] * num_layers if layers is None else layers:
-            if layer.get("norm", norm) != norm:  # whose parameters another norm does not take
-                layer = {"norm_params": None, **layer}
-            made = FCLayer(input_size, **{**common, **layer})
+            takes = NORM_ARGUMENTS.get(layer.get("norm", norm), {})
+            inherited = {name: each for name, each in (norm_params or {}).items() if name in takes}
+            made = FCLayer(input_size, **{**common, "norm_params": inherited, **layer})
             self.layers.append(made)
             input_size = made.output_size
         self.output_size: int = input_size
