@@ -369,10 +369,13 @@ def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, 
     assert (best["metric"], best["step"]) == ("loss", 4)
     said = "no validation rows, so trainer.validation_metric accuracy picks no round: all are kept"
     assert said in caplog.text
+    ways = "Give preprocessing.split a validation part, or a validation_set beside the training_set"
+    assert f"{ways}." in caplog.text
     made["backend"]["trainer"] = {"type": "local"}
     caplog.clear()
     distcore.train(made, data.table(200), output_directory=tmp_path / "results", view="none")
     assert "accuracy picks no round: the training loss of combined does" in caplog.text
+    assert f"{ways}, or set trainer.evaluate_training_set." in caplog.text
 
 
 @BOTH

@@ -3,7 +3,6 @@ feature."""
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -24,8 +23,8 @@ from distcore_core.contracts import (
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 from distcore_core.progress import Progress
-from distcore_data.printable import printable
 from distcore_torch.training.bound import BoundTrainer
+from distcore_torch.training.monitor import tell_passed_over
 from distcore_trees.options import NOT_THE_MODELS, TreeOptions
 from distcore_trees.outputs import Output, outputs_of, refuse_ragged
 from distcore_trees.rows import Rows, beside, category_columns, matrix, target_of
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from distcore_trees.boosting import Boosting, Growing
     from distcore_trees.checkpoints import Checkpoints
     from distcore_trees.forest import Forest, Part, Saved
-
-log = logging.getLogger("distcore")
 
 OptionsType = TypeVar("OptionsType", bound=TreeOptions)
 
@@ -200,11 +197,7 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
         before = checkpoints.newest(len(outputs))
         parts: list[Part] = ["train", "validation"] if job.rows("validation") else ["train"]
         if len(parts) == 1 and wanted.get("validation_metric") not in (None, "loss"):
-            log.warning(
-                "There are no validation rows, so trainer.validation_metric %s picks no round: all "
-                "are kept. Give preprocessing.split a validation part.",
-                printable(wanted["validation_metric"]),
-            )
+            tell_passed_over(wanted["validation_metric"], "all are kept")
         inputs = {part: matrix(job, part) for part in parts}
         codes = category_columns(job.features)
         progress.begin(

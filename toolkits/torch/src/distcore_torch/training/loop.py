@@ -15,7 +15,6 @@ import torch
 
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
-from distcore_data.printable import printable
 from distcore_data.stores.run_sync import how_to_go_on
 from distcore_torch.training import checkpoint
 from distcore_torch.training.callbacks import Callbacks
@@ -29,7 +28,7 @@ from distcore_torch.training.finite import Watch
 from distcore_torch.training.heartbeat import COMPUTING, LOADING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.ledger import Ledger
-from distcore_torch.training.monitor import Monitor
+from distcore_torch.training.monitor import Monitor, tell_passed_over
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.round import round_of
 from distcore_torch.training.rounds import Rounds
@@ -120,11 +119,10 @@ class TrainLoop:
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
         self.monitor = Monitor(work.features, options, work.validation is not None)
         if self.monitor.passed_over and strategy.rank.index == 0:
-            log.warning(
-                "There are no validation rows, so trainer.validation_metric %s picks no round: the "
-                "%s does. Give preprocessing.split a validation part, or set "
-                "trainer.evaluate_training_set.",
-                *(printable(self.monitor.passed_over), self.monitor),
+            tell_passed_over(
+                self.monitor.passed_over,
+                f"the {self.monitor} does",
+                ", or set trainer.evaluate_training_set",
             )
         loaders = {"training": work.train_in_order, "validation": work.validation}
         self.rounds = Rounds(

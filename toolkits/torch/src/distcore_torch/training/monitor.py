@@ -3,6 +3,7 @@ plateau."""
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,20 @@ from distcore_data.printable import printable
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
+
+log = logging.getLogger("distcore")
+
+
+def tell_passed_over(metric: str, instead: str, or_else: str = "") -> None:
+    """Warn that a `validation_metric` has no rows. instead: what becomes of the rounds. or_else:
+    what helps beside validation rows."""
+    log.warning(
+        "There are no validation rows, so trainer.validation_metric %s picks no round: %s. Give "
+        "preprocessing.split a validation part, or a validation_set beside the training_set%s.",
+        printable(metric),
+        instead,
+        or_else,
+    )
 
 
 class Monitor:
