@@ -253,6 +253,13 @@ def test_an_effective_batch_that_workers_cannot_share_is_refused(values: dict[st
         TrainerOptions.model_validate(values).batch_sizes(2)
 
 
+def test_an_effective_batch_of_an_exact_run_is_refused_without_the_workers() -> None:
+    given = {"batch_size": 16, "gradient_accumulation_steps": 2, "exact": True}
+    options = TrainerOptions.model_validate({"effective_batch_size": 64, **given})
+    with pytest.raises(ValueError, match="an exact step has effective_batch_size 64 rows over"):
+        options.batch_sizes(1)
+
+
 def test_precision_and_learning_rate_in_plain_words() -> None:
     words = {
         value: TrainerOptions.model_validate({"use_mixed_precision": value}).precision

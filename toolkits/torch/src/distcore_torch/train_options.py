@@ -337,27 +337,29 @@ class TrainerOptions(Options):
                     "workers; make it a multiple of the number of workers"
                 )
             share = effective // workers
+            leaves = (
+                f"effective_batch_size {effective} on {workers} workers leaves {share} rows each"
+            )
+            if self.exact:
+                leaves = f"an exact step has effective_batch_size {share} rows over all workers"
             if per_worker == "auto":
                 passes = accumulation if accumulation != "auto" else 1
                 if share % passes:
                     raise ValueError(
-                        f"effective_batch_size {effective} on {workers} workers leaves {share} "
-                        f"rows each, which gradient_accumulation_steps {passes} does not divide; "
+                        f"{leaves}, which gradient_accumulation_steps {passes} does not divide; "
                         "change one of them"
                     )
                 per_worker, accumulation = share // passes, passes
             elif accumulation == "auto":
                 if share % per_worker:
                     raise ValueError(
-                        f"effective_batch_size {effective} on {workers} workers leaves {share} "
-                        f"rows each, which batch_size {per_worker} does not divide; change one of "
+                        f"{leaves}, which batch_size {per_worker} does not divide; change one of "
                         "them"
                     )
                 accumulation = share // per_worker
             elif share != per_worker * accumulation:
                 raise ValueError(
-                    f"effective_batch_size {effective} on {workers} workers leaves {share} rows "
-                    f"each, and not batch_size {per_worker} × gradient_accumulation_steps "
+                    f"{leaves}, and not batch_size {per_worker} × gradient_accumulation_steps "
                     f"{accumulation}; leave one of the three out"
                 )
         rows = (
