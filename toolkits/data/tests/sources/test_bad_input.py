@@ -394,6 +394,8 @@ def test_numbers_of_json_beyond_the_largest_float(read, refused, put):
     assert "data.json: 1e400 is beyond the largest float" in refused(large, {"a": "category"})
     large.write_text(f'[{{"a": {"[" * 2000 + "]" * 2000}}}]', "utf-16")
     assert "data.json: its values are nested 2002 levels deep" in refused(large, {"a": "category"})
+    large.write_bytes('[{"a": 1, "b": "\ud800"}]'.encode("utf-16", "surrogatepass"))
+    assert read(large, {"a": "number"}) == {"a": [1.0]}  # as json.loads reads it
     assert read(put('[{"a": 1.5}, {"a": 1e100}]', "data.json"), {"a": "number"})["a"][1] == 1e100
 
 

@@ -52,7 +52,7 @@ def document_columns(
     try:
         text = path.read_bytes()
         if (written := json.detect_encoding(text)) != "utf-8":  # as which the checks look at it
-            text = text.decode(written).encode()
+            text = text.decode(written, "surrogatepass").encode("utf-8", "surrogatepass")
         refuse_deep(text, shown)
         value: Any = json.loads(
             text,
