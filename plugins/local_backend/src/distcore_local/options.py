@@ -1,6 +1,6 @@
 """The options of everything distcore-local offers, each in its own model."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -22,6 +22,8 @@ class ProcessorOptions(Options):
 class LoaderOptions(Options):
     """`backend.loader`. The order of rows depends on lanes and window_size_bytes, never on where
     the matrix lies."""
+
+    beside_data: ClassVar[tuple[str, ...]] = ("fully_executed", "prefetch")
 
     fully_executed: bool | Literal["auto"] = Field(
         "auto",

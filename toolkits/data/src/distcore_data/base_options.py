@@ -45,7 +45,8 @@ class Options(Deferred):
     read_with: of these, options that Ludwig reads with another one alone: {option: the other}.
     While that one is at its default (or is refused for itself), they change nothing at any value.
     beside_data: of a feature's options, those by which it neither fits nor encodes, so that caches
-    do not go by them.
+    do not go by them; of a loader's, those that change no batch, so that a run may go on with
+    others.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -22,6 +22,7 @@ from distcore_core.errors import (
     UserError,
 )
 from distcore_core.progress import Progress
+from distcore_data.base_options import Options
 from distcore_data.stores.run_sync import Mirror
 from distcore_testing.loops import (
     TinyFeature,
@@ -782,6 +783,33 @@ def test_what_may_change_on_resume_and_what_may_not():
     ):
         with pytest.raises(CheckpointError, match=what):
             check_identity(ours(), other, "here")
+
+
+def test_of_any_loader_the_options_that_change_no_batch_may_change(monkeypatch):
+    """Whatever others are called; and the checkpoint is named where this release lacks one."""
+    from distcore_core.registry.manager import Plugins
+    from distcore_torch.training import state
+
+    class Loader(Options):
+        beside_data = ("threads",)
+        lanes: int = 4
+        order: str = "random"
+        threads: int = 1
+
+    monkeypatch.setattr(Plugins, "options_model", lambda *given: Loader)
+    same = {"config": {}, "cache": "k", "seed": 1, "global_batch_rows": 8}
+
+    def compared(saved, **options):
+        loaders = ({"type": "theirs", **each} for each in (saved, options))
+        state.check_identity(*({**same, "loader": each} for each in loaders), "here")
+
+    compared({"threads": 8}, order="random")
+    with pytest.raises(CheckpointError, match=r'loader\.order was "random" and is "sorted", so'):
+        compared({}, order="sorted", threads=2)
+    with pytest.raises(
+        CheckpointError, match=r"point here is .*loader\.gone was 1 and is not there"
+    ):
+        compared({"gone": 1})
 
 
 def test_the_last_words_of_a_run_in_a_bucket_name_the_checkpoint_there(tmp_path):

@@ -10,7 +10,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
-from distcore_core.errors import DifferentRun
+from distcore_core.errors import ConfigError, DifferentRun
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.flat_config import apart, flattened
 
@@ -46,9 +46,6 @@ NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "ra
 WRITTEN_OUT = ("trainer.", "preprocessing.", "backend.trainer.")
 """Sections that are saved with every option. In the others one that nobody gave is not there, and
 has its default: `activation: null` is not as if nothing were said."""
-
-DEALING = {"lanes", "window_size_bytes"}
-"""Options of a loader that deals rows to lanes on which their order depends."""
 
 NOT_THERE = object()
 """In place of the value of an option that a config does not name."""
@@ -136,17 +133,19 @@ def identity(job: TrainJob, global_batch: int, bound: JSON) -> JSON:
 
 
 def _orders(saved: JSON, ours: JSON) -> tuple[JSON, JSON]:
-    """What decides the order of rows of two loaders: of one that deals them to lanes those and its
-    windows, with the defaults; of another every option."""
+    """What decides the order of rows of two loaders: every option, with the defaults, but those
+    that the loader's model says are beside that."""
     if saved == ours or saved["type"] != ours["type"]:
         return saved, ours
     plugins, found = environment_plugins(), list[JSON]()
     for each in (saved, ours):
         options = {name: value for name, value in each.items() if name != "type"}
-        valid = plugins.validate("loaders", each["type"], options)
-        whole = valid.model_dump(mode="json") if valid is not None else {}
-        names = whole.keys() & DEALING if "lanes" in whole else whole.keys()
-        found.append({name: whole[name] for name in names})
+        try:
+            valid = plugins.validate("loaders", each["type"], options)
+        except ConfigError:  # saved by a release that had other options
+            return saved, ours
+        beside = set(getattr(valid, "beside_data", ()))
+        found.append({} if valid is None else valid.model_dump(mode="json", exclude=beside))
     return found[0], found[1]
 
 
