@@ -37,7 +37,6 @@ def changed(path, value):
     [
         ("cache", "k2", "the data or how they are prepared"),
         ("random_seed", 7, "random_seed"),
-        ("trainer", {"type": "lightgbm"}, "backend.trainer"),
         ("config.trainer.epochs", 3, "trainer"),
         ("config.trainer", None, "trainer"),
         ("config.combiner", {"type": "concat"}, "combiner"),
@@ -51,6 +50,23 @@ def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named)
     for before, mine in ((MINE, other), (other, MINE)):
         with pytest.raises(UserError, match=rf"is another one: {named} differ\."):
             refuse_another(before, mine, tmp_path)
+
+
+def test_the_option_of_another_trainer_is_named(tmp_path):
+    trees = {"type": "lightgbm", "num_leaves": 31}
+    before = {**MINE, "trainer": trees}
+    refuse_another(before, {**MINE, "trainer": {**trees, "brought_later": None}}, tmp_path)
+    for mine, said in (
+        ({**trees, "num_leaves": 8}, r"one: backend\.trainer\.num_leaves was 31 and is 8\. Go on"),
+        (None, r'trainer\.num_leaves was 31 and is not there; .*type was "lightgbm" and is not th'),
+    ):
+        with pytest.raises(UserError, match=said):
+            refuse_another(before, {**MINE, "trainer": mine}, tmp_path)
+    other = {**changed("random_seed", 7), "trainer": trees}
+    with pytest.raises(
+        UserError, match=r"one: random_seed differ; backend\.trainer\.num_leaves was"
+    ):
+        refuse_another(MINE, other, tmp_path)
 
 
 @pytest.mark.parametrize(

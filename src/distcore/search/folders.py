@@ -65,11 +65,11 @@ def held_folder(
 
 def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
     """Raise UserError naming everything in which the search of a folder was another one."""
+    from distcore_torch.training.state import differences
+
     named = {"cache": "the data or how they are prepared", "random_seed": "random_seed"}
-    # An older version noted no cache for a search whose trials have one each,
+    # An older version noted no cache for a search whose trials have one each, nor which trainer.
     other = [words for name, words in named.items() if before[name] not in (None, mine[name])]
-    if before.get("trainer", mine["trainer"]) != mine["trainer"]:  # nor which trainer it had
-        other.append("backend.trainer")
     sections = sorted({*before["config"], *mine["config"]} - {*FREE_TO_CHANGE})
     other += [name for name in sections if before["config"].get(name) != mine["config"].get(name)]
     old, new = before["config"][SECTION], mine["config"][SECTION]
@@ -78,8 +78,11 @@ def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
         for name in sorted({*old, *new} - {"executor"})
         if old.get(name) != new.get(name)
     ]
-    if other:
+    said = [f"{', '.join(other)} differ"] if other else []
+    old, new = (each or {} for each in (before.get("trainer", mine["trainer"]), mine["trainer"]))
+    said += differences(old, new, "backend.trainer")
+    if said:
         raise UserError(
-            f"The search in {folder} is another one: {', '.join(other)} differ. "
+            f"The search in {folder} is another one: {'; '.join(said)}. "
             "Go on with the config and data it was begun with, or begin a new search."
         )

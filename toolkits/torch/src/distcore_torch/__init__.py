@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distcore_torch.packing import pack
     from distcore_torch.products import linear
     from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.bound import BoundTrainer
     from distcore_torch.training.callbacks import Callback
     from distcore_torch.training.meeting import fresh_store, stay_on_loopback
     from distcore_torch.training.open_job import tell_checkpoint
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BoundTrainer",
     "Callback",
     "FlatStrategy",
     "Layout",
@@ -50,6 +52,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "Batch": "batch",
+        "BoundTrainer": "training.bound",
         "Callback": "training.callbacks",
         "FlatStrategy": "training.strategy",
         "Layout": "batch",

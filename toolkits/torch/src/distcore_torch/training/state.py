@@ -161,7 +161,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
     before, now = saved["config"], ours["config"]
     exact = any(each.get("trainer", {}).get("exact") for each in (before, now))
-    other = [*_differences(_bound(before, exact), _bound(now, exact))]
+    other = [*differences(_bound(before, exact), _bound(now, exact))]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
@@ -174,11 +174,11 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
             f"{saved['global_batch_rows']}, and leave out batch_size or "
             "gradient_accumulation_steps, to keep it under another number of workers)"
         )
-    loader = [*_differences(*_orders(saved["loader"], ours["loader"]), "backend.loader")]
+    loader = [*differences(*_orders(saved["loader"], ours["loader"]), "backend.loader")]
     if loader:
         other.append(f"{' and '.join(loader)}, so rows would come in another order")
     if "options" in saved:  # an older version noted those of trees alone
-        other += _differences(saved["options"], ours["options"], "backend.trainer")
+        other += differences(saved["options"], ours["options"], "backend.trainer")
     if other:
         raise DifferentRun(
             f"The checkpoint {where} is of another run: {'; '.join(other)}. "
@@ -186,7 +186,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
         )
 
 
-def _differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
+def differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
     """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a
     config differ. where: the path of these parts."""
     old, new = (
