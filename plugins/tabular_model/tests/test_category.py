@@ -253,6 +253,14 @@ def test_what_most_common_leaves_out_stays_unknown_however_alike_it_is(role) -> 
     ]
 
 
+def test_of_several_sets_a_value_that_is_kept_is_found_in_all_spellings() -> None:
+    made = feature(most_common=2)
+    values = ["True", "true", "7e+00", "7", "true", "2024-01-05"]
+    metadata = made.finish(made.of_sets(made.partial(column(values))))
+    assert metadata["idx2str"] == ["<UNK>", "True", "7"]
+    assert made.encode(column(values), metadata).to_pylist() == [1, 1, 2, 2, 1, 0]
+
+
 def test_lowercase() -> None:
     made = feature(lowercase=True)
     metadata = fitted(made, ["Red", "RED", "blue"])

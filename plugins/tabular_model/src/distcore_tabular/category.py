@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class CategoryFeature(TabularFeature):
     """The data half. Metadata: idx2str (the label of each code), counts (rows of each, after
     filling), vocab_size, unknown and missing (the codes of values never seen at fit time, and of
-    missing ones).
+    missing ones); by_value, if several sets were counted by `one_spelling`.
 
     The most frequent value has the lowest code; equally frequent ones are in code point order.
     `<UNK>` is code 0: always for an input, and, as in Ludwig, for an output if `most_common` left
@@ -88,6 +88,8 @@ class CategoryFeature(TabularFeature):
             "unknown": unknown,
             "missing": unknown if place < 0 else place,
         }
+        if state.by_value:
+            metadata["by_value"] = True
         if self.role == "output":
             given = getattr(self.options.loss, "class_weights", None)
             metadata["class_weights"] = class_weights(self.name, given, labels, metadata["counts"])
@@ -119,7 +121,8 @@ class CategoryFeature(TabularFeature):
             labels = clean(values, self.options.preprocessing.lowercase)
             unknown, limit = metadata["unknown"], self.options.preprocessing.most_common
             cut = limit is not None and metadata["vocab_size"] - (unknown != NO_CLASS) >= limit
-            codes = find(labels, self.vocabulary(metadata), unknown, cut)
+            by_value = "by_value" in metadata  # a value was cut in all of its spellings or in none
+            codes = find(labels, self.vocabulary(metadata), unknown, cut and not by_value)
             null = null_mask(labels)
             if null is not None:
                 codes[null] = metadata["missing"]

@@ -42,12 +42,14 @@ class Counts:
 
     pieces: (strings [k], int64 counts [k]) of blocks; a string may be in several. missing: null
         rows.
-    compacted: entries at the last compaction.
+    compacted: entries at the last compaction. by_value: what one value's spellings are has been
+        counted as one, see `one_spelling`.
     """
 
     pieces: tuple[tuple[pa.Array, np.ndarray], ...] = ()
     missing: int = 0
     compacted: int = 0
+    by_value: bool = False
 
     @classmethod
     def of(cls, values: pa.Array, lowercase: bool = False) -> Counts:
@@ -218,8 +220,8 @@ def find(labels: pa.Array, vocabulary: Labels, unknown: int, cut: bool = False) 
     """The position of each label; of labels that are not there, that of the same value: a frame has
     3.0 where a file has 3, as soon as one row of the column has no value. int32 [n].
 
-    cut: values of the training data may be left out, and are unknown however alike a label is:
-    whole numbers alone are looked for once more.
+    cut: values that the fit saw may be left out, and are unknown however alike a label is: whole
+    numbers alone are looked for once more.
     """
     found = vocabulary.positions(labels, unknown)
     others = (vocabulary.by_whole_number, vocabulary.by_value)
@@ -242,7 +244,7 @@ def one_spelling(counts: Counts) -> Counts:
     codes, sums = plain(keys.indices), np.zeros(len(keys.dictionary), np.int64)
     np.add.at(sums, codes, rows)
     _, first = np.unique(codes, return_index=True)
-    return Counts(((labels.take(from_numpy(first)), sums),), counts.missing, len(sums))
+    return Counts(((labels.take(from_numpy(first)), sums),), counts.missing, len(sums), True)
 
 
 def spelled(labels: pa.Array) -> pa.Array:
