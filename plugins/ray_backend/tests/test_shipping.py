@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 
 from distcore_ray.shipping import Place, packed, unpacked
 
@@ -37,3 +38,17 @@ def test_the_users_modules_are_the_drivers_and_what_is_installed_is_ones_own(tmp
         place.enter()
         assert sys.path == [project, here, packages]
         assert os.getcwd() == project
+
+
+def test_a_folder_behind_the_standard_library_stays_behind_it(tmp_path, monkeypatch):
+    """An editable project's `colorsys.py` hid the standard library's on ranks alone."""
+    folders = [tmp_path / name for name in ("project", "x/site-packages", "own", "editable")]
+    for each in folders:
+        each.mkdir(parents=True)
+    project, packages, own, editable = map(str, folders)
+    library = sysconfig.get_path("stdlib")
+    monkeypatch.setattr(sys, "path", [project, packages, own, library, editable])
+    place = Place.here()
+    monkeypatch.setattr(sys, "path", [library])
+    place.enter()
+    assert sys.path == [project, own, library, packages, editable]

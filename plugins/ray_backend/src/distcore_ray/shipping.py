@@ -8,37 +8,37 @@ import pickle
 import sys
 import sysconfig
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Place:
     """Where this process runs: its folder and what it imports from, as far as another machine
-    has them too. installed: the part of `path` that came with its Python."""
+    has them too. first: the part of `path` that may hide the standard library, of the user's."""
 
     folder: str
     path: tuple[str, ...]
-    installed: tuple[str, ...]
+    first: tuple[str, ...]
 
     @classmethod
     def here(cls) -> Place:
         """This process's."""
         path = tuple(os.path.abspath(each) for each in sys.path)
-        return cls(os.getcwd(), path, tuple(each for each in path if _is_installed(each)))
+        library = sysconfig.get_path("stdlib")
+        before = takewhile(lambda each: each != library, path)
+        packages = "/site-packages", "/dist-packages"
+        first = tuple(each for each in before if not any(name in each for name in packages))
+        return cls(os.getcwd(), path, first)
 
     def enter(self) -> None:
         """Make this process import and find files as that one did: the user's modules are that
         one's, what is installed is this one's if it has it. What is not there is passed over."""
         there = [each for each in self.path if os.path.exists(each)]
-        own = [each for each in there if each not in self.installed]
-        sys.path[:] = dict.fromkeys([*own, *sys.path, *there])
+        first = [each for each in there if each in self.first]
+        sys.path[:] = dict.fromkeys([*first, *sys.path, *there])
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
-
-
-def _is_installed(folder: str) -> bool:
-    library = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
-    return folder.startswith(library) or "/site-packages" in folder or "/dist-packages" in folder
 
 
 def packed(value: Any) -> bytes:
