@@ -212,6 +212,20 @@ def test_of_a_launchers_ranks_the_first_alone_tells(tmp_path, diary, monkeypatch
     assert events == ([] if rank else ["run_started", "cache_written", "run_finished"])
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_launchers_ranks_the_first_alone_tells_of_trees(tmp_path, diary, monkeypatch, rank):
+    """Each of them grows all; the second made the extension anew, which then heard of the rounds."""
+    distcore.preprocess(config(tmp_path), data.table())
+    names = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
+    for name, value in names.items():
+        monkeypatch.setenv(name, str(value))
+    trees = {"type": "lightgbm", "num_boost_round": 2}
+    changes = {"backend": {"type": "local", "cache_dir": str(tmp_path / "cache"), "trainer": trees}}
+    written = config(tmp_path, "diary", trainer={}, **changes)
+    distcore.train(written, data.table(), output_directory=tmp_path / "results")
+    assert ("epoch_finished" in [each["event"] for each in diary()]) is (rank == 0)
+
+
 @pytest.mark.system
 def test_a_training_under_torchrun_is_told_once(tmp_path, diary):
     pacsv.write_csv(data.table(), tmp_path / "data.csv")
