@@ -16,7 +16,7 @@ from distcore_ray import tune
 from distcore_ray.tune import _callback
 from distcore_ray.tune_scheduler import scheduler_of, told_of
 from distcore_search.objective import Objective
-from distcore_search.records import begin_record
+from distcore_search.records import begin_record, read_record, write_record
 from distcore_search.rounds import add_round
 from distcore_testing import ExecutorSuite
 from distcore_torch.training.interrupt import Interrupt
@@ -171,7 +171,7 @@ def test_a_search_whose_disk_is_full_ends_in_the_error_and_not_in_a_traceback_of
 
     told = []
 
-    def full(self, config, failed, has_score):
+    def full(self, config, failed, unseen):
         told.append(failed)
         raise TrainingError(f"There is no room, and {failed}")
 
@@ -267,6 +267,7 @@ def test_a_cluster_that_grows_counts_with_the_nodes_that_may_come(monkeypatch):
 def test_a_trial_whose_folder_is_not_seen_here_failed(tmp_path, monkeypatch):
     """It had told Tune of its rounds, and was called stopped before it had a score. One of which
     Tune has no round may not have begun."""
+    monkeypatch.setattr(tune, "SEEN_SECONDS", 0.0)
     suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
     job, told = suite.job(tmp_path, suite.variants(3)), []
     run = tune._Run(job, suite.make().options, None, 1, told.append)
@@ -284,6 +285,35 @@ def test_a_trial_whose_folder_is_not_seen_here_failed(tmp_path, monkeypatch):
     assert (unseen["state"], unseen["error"]) == ("failed", tune.UNSEEN)
     assert (not_begun["state"], not_begun["score"], not_begun["error"]) == ("stopped", None, None)
     assert (seen["state"], seen["score"], seen["error"]) == ("stopped", 0.5, None)
+
+
+def test_a_trial_whose_record_is_seen_late_keeps_its_word(tmp_path, monkeypatch):
+    """A mount of another machine's may go on to say that it is not there: a good trial failed."""
+    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
+    job, looks = suite.job(tmp_path, suite.variants(1)), []
+    write_record(job.work.folder("0000"), {"name": "0000", "state": "finished", "score": 0.5})
+
+    def stale(folder):
+        looks.append(folder)
+        return {} if len(looks) < 3 else read_record(folder)
+
+    monkeypatch.setattr(tune, "read_record", stale)
+    run = tune._Run(job, suite.make().options, None, 1, lambda name: None)
+    ended = SimpleNamespace(config={"number": 0}, last_result={"score": 0.5})
+    _callback(run._settle, Interrupt(), run.over).on_trial_complete(1, [], ended)
+    assert run.settled == {"0000"}
+    assert len(looks) == 3
+    assert suite.records(job)["0000"]["state"] == "finished"
+
+
+def test_the_records_of_trials_to_come_are_not_looked_up(tmp_path, monkeypatch):
+    """NFS would remember that they are not there."""
+    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
+    job, looks = suite.job(tmp_path, suite.variants(3)), []
+    write_record(job.work.folder("0001"), {"name": "0001", "state": "finished"})
+    monkeypatch.setattr(tune, "read_record", lambda each: looks.append(each) or read_record(each))
+    assert tune._Run(job, suite.make().options, None, 1, None)._numbers() == [0, 2]
+    assert looks == [job.work.folder("0001")]
 
 
 @pytest.mark.parametrize("beside", ["local", "ray"])

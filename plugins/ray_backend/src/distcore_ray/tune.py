@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
@@ -49,6 +50,10 @@ UNSEEN = (
     "Storage)."
 )
 """Why such a trial failed."""
+
+SEEN_SECONDS = 60.0
+"""How long a mount such as NFS may go on to say that a file is not there which another machine has
+written meanwhile."""
 
 STATE = "tune"
 """Folder, in the search's, of what Tune itself keeps."""
@@ -154,12 +159,10 @@ class _Run:
     def _numbers(self) -> list[int]:
         """The trials that have not ended: by number if their parameters are known, else as many
         as are missing."""
+        ended = set(filter(self._has_ended, self._there()))
         if self.job.variants is not None:
-            return [
-                number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")
-            ]
-        ended = sum(map(self._has_ended, self._there()))
-        return list(range(max(0, self.job.trials - ended)))
+            return [each for each in range(self.job.trials) if f"{each:04d}" not in ended]
+        return list(range(max(0, self.job.trials - len(ended))))
 
     def _there(self) -> list[str]:
         """The names of the trials that have a folder, in order."""
@@ -186,35 +189,48 @@ class _Run:
     # -------------------------------------------------------------- what became of a trial
 
     def _settle(
-        self, config: Mapping[str, Any], failed: str | None, has_score: bool = False
+        self, config: Mapping[str, Any], failed: str | None, unseen: str | None = None
     ) -> None:
         """An error ends the search: Tune takes it for the trial's, and would start that again."""
         if self.failed is not None:
             raise self.failed
         try:
-            self.settle(config, failed, has_score)
+            self.settle(config, failed, unseen)
         except Exception as error:
             self.failed = error
             self.over.set()
             raise
 
     def settle(
-        self, config: Mapping[str, Any], failed: str | None, has_score: bool = False
+        self, config: Mapping[str, Any], failed: str | None, unseen: str | None = None
     ) -> None:
         """Tune is done with a trial. What the trial did not say itself is said here: it was
-        stopped, its process was lost once too often, or it told Tune of a score and wrote its
-        folder where this process sees nothing of it."""
+        stopped, its process was lost once too often, or it wrote its folder where this process sees
+        nothing of it.
+
+        unseen: what is said if so; None: it need not have written anything."""
         name, raw = chosen(self.job, config)
         if name in self.settled:
             return
         folder = self.job.work.folder(name)
-        if has_score and not read_record(folder):
-            failed = UNSEEN
+        if unseen is not None and not self._is_seen(folder):
+            failed = unseen
         begin_record(self.job.work, name, raw)  # it may have died before it could say anything
         state = "stopped" if failed is None else "failed"
         end_record(folder, state, self.objective, failed)
         self.settled.add(name)
         self.told(name)
+
+    def _is_seen(self, folder: Path) -> bool:
+        """Whether a trial's record is there, at last."""
+        end = time.monotonic() + SEEN_SECONDS
+        while not read_record(folder):
+            if time.monotonic() >= end or self.over.wait(LOOK_SECONDS):
+                return False
+            for each in (folder.parent, folder):  # has NFS ask anew
+                with suppress(OSError):
+                    os.listdir(each)
+        return True
 
     def _conclude(self, out_of_time: bool) -> None:
         """Trials that Tune left: stopped with the time, else it was a ctrl-C."""
@@ -266,7 +282,7 @@ def _callback(
                 self.freed = time.monotonic()
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            settle(trial.config, None, "score" in trial.last_result)
+            settle(trial.config, None, UNSEEN if "score" in trial.last_result else None)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             settle(trial.config, _why(trial))
