@@ -5,8 +5,10 @@ from contextlib import suppress
 from threading import Event
 from types import SimpleNamespace
 
+import pyarrow.csv as pacsv
 import pytest
 
+import distcore
 from distcore.config.yaml_document import parse
 from distcore.search.section import check_candidates, read_section
 from distcore_core.contracts import BACKEND, EXECUTOR
@@ -18,7 +20,7 @@ from distcore_ray.tune_scheduler import scheduler_of, told_of
 from distcore_search.objective import Objective
 from distcore_search.records import begin_record, read_record, write_record
 from distcore_search.rounds import add_round
-from distcore_testing import ExecutorSuite
+from distcore_testing import ExecutorSuite, data
 from distcore_torch.training.interrupt import Interrupt
 
 
@@ -316,17 +318,40 @@ def test_the_records_of_trials_to_come_are_not_looked_up(tmp_path, monkeypatch):
     assert looks == [job.work.folder("0001")]
 
 
-@pytest.mark.parametrize("beside", ["local", "ray"])
-def test_a_search_asks_whether_nodes_see_its_folder(tmp_path, monkeypatch, beside):
-    """Whatever its trials train on: they are on the cluster."""
+@pytest.fixture
+def asked(monkeypatch):
+    """What the cluster was asked for; it says that a node does not see it."""
+    places = []
 
     def blind(self, read, written):
-        assert list(written.values()) == [str(tmp_path)]
+        places.extend([*read.values(), *written.values()])
         raise UserError("The node 10.0.0.1 of the Ray cluster does not see it.")
 
     monkeypatch.setattr("distcore_ray.backend.RayBackend.check_storage", blind)
     monkeypatch.setattr(tune, "_nodes", lambda backend: [(4.0, 0.0)])
-    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
-    backend = Plugins().make(BACKEND, beside, {})
+    return places
+
+
+def test_beside_another_backend_the_cluster_is_asked_whether_nodes_see_all_places(
+    asked, tmp_path, monkeypatch
+):
+    """Each trial of a node without the cache or the dataset failed by itself."""
+    monkeypatch.chdir(tmp_path)
+    pacsv.write_csv(data.table(100), "data.csv")
+    section = {
+        "goal": "minimize",
+        "metric": "loss",
+        "output_feature": "y",
+        "parameters": {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 0.2}},
+        "executor": {"type": "ray"},
+    }
     with pytest.raises(UserError, match="does not see it"):
-        suite.make().plan(suite.job(tmp_path, suite.variants(2)), backend)
+        distcore.hyperopt(data.config("cache", hyperopt=section), "data.csv", view="none")
+    assert asked == ["data.csv", "cache", str(tmp_path / "results" / "hyperopt_run")]
+
+
+def test_a_backend_that_was_asked_for_its_nodes_is_not_asked_again(asked, tmp_path):
+    suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
+    backend = Plugins().make(BACKEND, "ray", {})
+    assert suite.make().plan(suite.job(tmp_path, suite.variants(2)), backend)["at_once"] == 2
+    assert not asked

@@ -25,6 +25,7 @@ from distcore.workflow.prepare import (
     check_predictions,
     data_part,
     key_of_these,
+    places,
     prepare,
     root_of,
     tell_constant_targets,
@@ -115,6 +116,7 @@ class Search:
             objective=self.objective,
             data=self.data,
             directory=directory,
+            places=places(session, self.data, directory),
             backend=session.backend_name,  # a trial's process may detect another one
             skip=frozenset(self.skip),
         )

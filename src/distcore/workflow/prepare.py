@@ -135,11 +135,19 @@ def check_storage(
     output: str | os.PathLike[str] | None = None,
     model: Path | ResultsStore | None = None,
 ) -> None:
-    """If work runs on other machines, ask the backend whether they see the data, the cache, the
-    results' folder and the model to start from.
+    """If work runs on other machines, ask the backend whether they see its `places`. Raises
+    UserError naming the one that they do not."""
+    session.backend.check_storage(*places(session, data, output, model))
 
-    Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError
-    naming the place."""
+
+def places(
+    session: Session,
+    data: Data,
+    output: str | os.PathLike[str] | None = None,
+    model: Path | ResultsStore | None = None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The paths that are read, and those that are written: of the data, the cache, the results'
+    folder and the model to start from. A URL is the same everywhere, and a frame travels."""
     sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
     paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
     read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
@@ -148,9 +156,7 @@ def check_storage(
     written = {"the cache (backend.cache_dir)": root_of(session, data)}
     if output is not None:
         written["the results (--output_directory)"] = os.fspath(output)
-    session.backend.check_storage(
-        read, {what: path for what, path in written.items() if "://" not in path}
-    )
+    return read, {what: path for what, path in written.items() if "://" not in path}
 
 
 def fill(

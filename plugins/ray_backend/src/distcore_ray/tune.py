@@ -71,13 +71,14 @@ class TuneExecutor:
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """Raises UserError, with the arithmetic, if trials would wait for each other's resources
-        for ever, or if a node does not see the search's folder."""
-        nodes = _nodes(backend)
-        found = at_once(self.options, job, nodes, need_of(self.options, job, backend, nodes))
-        if job.variants is None:
-            optuna_search()
+        for ever, or if a node does not see what they read and write."""
         with _on_ray(backend) as asked:
-            asked.check_storage({}, {"the results (--output_directory)": str(job.directory)})
+            nodes = _nodes(asked)
+            found = at_once(self.options, job, nodes, need_of(self.options, job, backend, nodes))
+            if job.variants is None:
+                optuna_search()
+            if asked is not backend:  # which was asked before
+                asked.check_storage(*job.work.places)
         return {"at_once": found, "algorithm": algorithm(job), "notes": []}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:

@@ -38,12 +38,14 @@ class SearchWork:
     """What an executor reads of a search's work (`SearchJob.work`); whoever runs trials adds what
     they need. Pickles.
 
-    parameters: of the `hyperopt` section, as written. directory: the search's folder.
+    parameters: of the `hyperopt` section, as written. directory: the search's folder. places: what
+    trials read and write, as `Backend.check_storage` takes them.
     """
 
     parameters: JSON
     objective: Objective
     directory: Path
+    places: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     def folder(self, name: str) -> Path:
         """A trial's folder."""
