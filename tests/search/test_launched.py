@@ -25,8 +25,31 @@ def test_a_search_under_a_launcher_is_refused(variable, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="Start distcore hyperopt by itself"):
         distcore.hyperopt(searched, data.table(), backend="horovod", view="none")
     monkeypatch.setenv(variable, "1")
-    _refuse_launchers()  # one process is alone, as `srun` starts it in a job of one
+    _refuse_launchers(None)  # one process is alone, as `srun` starts it in a job of one
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("stated", [{"type": "local", "cache_dir": "cache"}, "local", None])
+def test_a_search_of_its_own_in_each_process_is_one_that_was_asked_for(
+    stated, tmp_path, monkeypatch
+):
+    """As of `srun … distcore hyperopt --backend local`."""
+
+    def opened(*_, **__):
+        raise UserError("It was not refused.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setattr("distcore.search.run.open_session", opened)
+    section = {
+        "parameters": {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 0.2}}
+    }
+    searched = data.config("cache", hyperopt=section, backend=stated)
+    named = "Start distcore hyperopt by itself" if stated is None else "It was not refused"
+    with pytest.raises(UserError, match=named):
+        distcore.hyperopt(searched, data.table(), view="none")
+    with pytest.raises(UserError, match="It was not refused"):
+        distcore.hyperopt(searched, data.table(), backend="local", view="none")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ refused is, beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +84,9 @@ def hyperopt(
     if before is not None:
         refuse_elsewhere(output, before)
     section = read_section(_document(config, going_on))
-    _refuse_launchers()
+    stated = section.values.get("backend")
+    named = backend or (stated.get("type") if isinstance(stated, Mapping) else stated)
+    _refuse_launchers(named)
     with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(output))
         session = stack.enter_context(
@@ -115,10 +117,12 @@ def _document(config: Any, going_on: Path | None) -> Document:
     return document_of(config)
 
 
-def _refuse_launchers() -> None:
+def _refuse_launchers(backend: str | None) -> None:
+    """backend: the one that is named; `local` makes a search of its own of each process that it
+    does not join, and says so."""
     from distcore_torch.training.rank_process import launched_apart, launched_rank
 
-    if launched_rank() is not None or launched_apart() is not None:
+    if launched_rank() is not None or (launched_apart() is not None and backend != "local"):
         raise UserError(
             "A search starts its trials itself, but this process is one of those that a launcher "
             "(torchrun, horovodrun, mpirun) started. Start distcore hyperopt by itself, and say in "
