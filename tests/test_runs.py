@@ -31,6 +31,7 @@ from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_report.compare import (
     differences,
+    in_doubt,
     in_words,
     on_a_page,
     rows_differ,
@@ -449,6 +450,7 @@ def test_features_in_another_order_do_not_hide_that_scores_are_of_other_rows() -
         ({"split": {"type": "hash", "column": "y"}}, {"random_seed": 2}, "d", False),
         ({}, {"preprocessing": {"split": {"type": "fixed", "column": "s"}}}, "d", True),
         ({}, {"preprocessing": {"sample_ratio": 0.5}}, "train:d", True),
+        ({"split": {"type": "a_plugins"}}, {"random_seed": 2}, "d", False),
         ({}, {"random_seed": 2}, "train:d", False),
         ({"sample_ratio": 0.5}, {"random_seed": 2}, "train:d+test:e", True),
         ({"split": {"type": "stratify", "column": "y"}}, {"trainer": {"epochs": 3}}, "d", False),
@@ -464,6 +466,19 @@ def test_splits_of_one_size_may_have_other_rows(preprocessing, changed, data, to
         for each in (config, {**config, **changed})
     ]
     assert len([*rows_differ(runs, differences(runs))]) == told
+
+
+def test_a_run_without_its_description_raises_no_doubt() -> None:
+    """Each of its options, the seed too, was said to differ."""
+    config = {"random_seed": 1, "preprocessing": {"split": {"type": "random"}}}
+    config["output_features"] = [{"name": "y", "type": "number", "loss": {"type": "huber"}}]
+
+    def told(*configs: dict[str, object]) -> int:
+        runs = [Run(name="", place="", state="finished", config=each) for each in configs]
+        return len(in_doubt(runs, differences(runs)))
+
+    assert told(config, {}) == 0
+    assert told(config, {}, {**config, "random_seed": 2}) == 1
 
 
 def test_given_sets_are_known_by_their_digest(folder: Path, tmp_path: Path) -> None:

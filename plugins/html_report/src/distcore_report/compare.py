@@ -34,8 +34,8 @@ MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
 GIVEN_SETS = "train:"
 """How the digest of data begins that came as separate sets."""
-WITHOUT_SEED = ("hash", "fixed", "datetime")
-"""Types of splits that draw nothing."""
+DRAWN = ("random", "stratify")
+"""Types of splits that a seed decides, the default first."""
 UNIT = re.compile(r"output_features[.[](.+?)]?\.(?:loss(?:\..+)?|preprocessing\.normalization)")
 """Options of an output that decide in which units its loss is."""
 
@@ -146,7 +146,10 @@ def units_differ(found: Rows) -> Iterator[str]:
 
 def in_doubt(runs: Sequence[Run], found: Rows) -> list[str]:
     """Sentences of what makes scores no fair comparison. found: what differs in the configs."""
-    return [*rows_differ(runs, found), *units_differ(found)]
+    known = [run for run in runs if run.config]
+    if len(known) < len(runs):  # every option of a run without its description differs
+        found = differences(known)
+    return [*rows_differ(known, found), *units_differ(found)]
 
 
 def rows_differ(runs: Sequence[Run], found: Rows) -> Iterator[str]:
@@ -171,7 +174,7 @@ def _drawn_otherwise(runs: Sequence[Run], found: Rows) -> bool:
     drawn = any(each.get("sample_size") or each.get("sample_ratio", 1) < 1 for each in options)
     if split_here:
         splits = [each.get("split") or {} for each in options]
-        drawn = drawn or not all(each.get("type") in WITHOUT_SEED for each in splits)
+        drawn = drawn or any(each.get("type", DRAWN[0]) in DRAWN for each in splits)
     by_options = ("preprocessing.sample_", *["preprocessing.split"] * split_here)
     return (drawn and "random_seed" in names) or any(each.startswith(by_options) for each in names)
 
