@@ -96,11 +96,21 @@ def test_r2_of_rows_that_spread_little_beside_the_column_is_scikit_learns() -> N
         assert metric.compute().item() == pytest.approx(sk.r2_score(target, output), rel=1e-6)
 
 
+def test_r2_of_many_rows_far_from_the_columns_mean() -> None:
+    """Their spread was within the rounding of as many additions, of which there were a few."""
+    random = np.random.default_rng(0)
+    target = torch.tensor(random.normal(1000, 0.01, 1_000_000))
+    metric = metrics.R2()
+    for part in target.split(65_536):
+        metric.update(part + 0.001, part)
+    assert metric.compute().item() == pytest.approx(0.99, abs=1e-3)
+
+
 @pytest.mark.parametrize(("output", "found"), [(0.7, 1.0), (0.8, 0.0)])
 @pytest.mark.parametrize("std", [1.0, 1e7])
 def test_r2_of_targets_that_are_all_alike(output: float, found: float, std: float) -> None:
     metric = metrics.R2(mean=0.1, std=std)
-    for _ in range(100):
+    for _ in range(3000):
         metric.update(torch.full((7,), output), torch.full((7,), 0.7))
     assert metric.compute().item() == found
 

@@ -105,11 +105,15 @@ class R2(_Doubles, R2Score):
     torchmetrics' own `compute` takes a spread or an error below 1e-4 for none, and the rows that
     are scored may spread less than that beside the column, which had an outlier elsewhere."""
 
+    updates: torch.Tensor
+
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
         super().__init__()
         self.mean, self.std = mean, std
+        self.add_state("updates", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        self.updates = self.updates + 1
         super().update(*((each.double() - self.mean) / self.std for each in (output, target)))
 
     def compute(self) -> torch.Tensor:
@@ -117,7 +121,8 @@ class R2(_Doubles, R2Score):
             return torch.tensor(float("nan"))
         squares, errors = self.sum_squared_error, self.residual
         spread = squares - self.sum_error * (self.sum_error / self.total)
-        rounding = self.total * torch.finfo(squares.dtype).eps * squares
+        # Within an update torch adds pairwise, across updates one by one.
+        rounding = (64 + 2 * self.updates) * torch.finfo(squares.dtype).eps * squares
         return (errors == 0).to(errors) if spread <= rounding else 1 - errors / spread
 
 
