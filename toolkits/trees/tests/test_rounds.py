@@ -127,6 +127,20 @@ def test_the_forest_that_is_asked_for_is_told_of():
     assert found.lead.feature is one.feature
 
 
+def test_of_a_forest_that_is_over_while_others_grow_no_patience_is_told():
+    """It was 0, as if training had to end, for as long as they grew."""
+    one, other = growing("one", [5, 4, 6, 6]), growing("other", [9, 8, 7, 6, 7, 7])
+    found, _ = boosting(
+        [replace(one, asked_for=True), other], early_stopping_rounds=2, trees_per_evaluation=1
+    )
+    rounds = []
+    found.progress.tell = rounds.append
+    found.run()
+    found.tell(found.metrics(lambda each, part: each.forest.outputs(part)))
+    assert [each.patience_left for each in rounds] == [2, 2, 1, None, None, 0]
+    assert {each.feature for each in rounds} == {"one"}
+
+
 def test_the_combined_loss_is_weighted_and_none_if_one_is_none():
     one, other = growing("one", [2.0, 2.0]), growing("other", [3.0, NAN], weight=4.0)
     found, _ = boosting([one, other])

@@ -227,6 +227,8 @@ class Boosting:
         value = metrics[split].get(name, {}).get(watched)
         best = standing.value if self.validates else value
         patience = self.options.early_stopping_rounds if self.validates else 0
+        if self._is_over(self.lead) and not self._over():  # others grow on
+            patience = 0
         return Round(
             evaluation=self.rounds,
             epoch=self.rounds,
