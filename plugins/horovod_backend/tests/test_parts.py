@@ -291,6 +291,23 @@ def test_a_horovod_that_cannot_be_imported_is_a_finding(monkeypatch, tmp_path):
         diagnose.ask(tmp_path)
 
 
+def test_a_horovod_is_asked_by_itself_under_a_launcher(monkeypatch):
+    """Of a rank that an MPI such as MPICH started it was asked as that one."""
+    for name in ("HOROVOD_GLOO_IFACE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"):
+        monkeypatch.setenv(name, "1")
+    given = {}
+
+    def run(words, *, env, **_):
+        given.update(env)
+        raise diagnose.subprocess.TimeoutExpired(words, 1)
+
+    monkeypatch.setattr(diagnose.subprocess, "run", run)
+    with pytest.raises(diagnose.Unusable):
+        diagnose.ask()
+    left = [name for name in given if name.startswith(("HOROVOD_", "OMPI_", "PMI", "MPI_"))]
+    assert sorted(left) == ["HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"]
+
+
 def test_the_command_line_says_what_is_wrong(monkeypatch, capsys):
     from distcore_horovod import cli
 

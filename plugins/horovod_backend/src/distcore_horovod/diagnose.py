@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from distcore_horovod.installed import found, problem
+from distcore_torch.training.rank_process import says_which_rank
 
 SECONDS = 120
 
@@ -37,7 +38,11 @@ def ask(folder: Path | None = None) -> dict[str, bool]:
     with.
 
     folder: looked into first. Raises Unusable."""
-    environment = {name: value for name, value in os.environ.items() if not _of_launcher(name)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith("HOROVOD_") or says_which_rank(name))
+    }
     environment["HOROVOD_CONTROLLER"] = environment["HOROVOD_CPU_OPERATIONS"] = "gloo"
     if folder is not None:
         environment["PYTHONPATH"] = os.pathsep.join(
@@ -95,7 +100,3 @@ def checks() -> list[tuple[str, bool, str]]:
     else:
         rows.append(("mpirun", True, mpirun or "not installed; horovodrun works without"))
     return rows
-
-
-def _of_launcher(name: str) -> bool:
-    return name.startswith(("HOROVOD_", "OMPI_", "PMIX_", "PMI_"))
