@@ -216,9 +216,9 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
             forest = self.begin(output, rows["train"], rows.get("validation"), seed, trees)
             standing = Standing(**before.standings[number]) if before is not None else Standing()
             known = metrics[output.name]
-            watched = self._watched(output.name, known, wanted) if len(parts) > 1 else "loss"
+            watched, asked_for = self._watched(output.name, known, wanted)
+            watched = watched if len(parts) > 1 else "loss"
             clip = partial(clipped, job.features, output.name)
-            asked_for = self._asked_for(output.name, known, wanted)
             forests.append(
                 Growing(feature, forest, rows, standing, known, clip, watched, asked_for)
             )
@@ -248,15 +248,12 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
         _check_watched(metrics, wanted)
         return outputs, metrics
 
-    def _watched(self, name: str, metrics: Collection[str], wanted: JSON) -> str:
-        """The metric that picks an output feature's best round. wanted: the section `trainer`."""
+    def _watched(self, name: str, metrics: Collection[str], wanted: JSON) -> tuple[str, bool]:
+        """The metric that picks an output feature's best round, and whether that feature, or a
+        metric that not every one has, is said to decide. wanted: the section `trainer`."""
         asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
-        return str(asked) if asked in metrics and of in (None, name) else "loss"
-
-    def _asked_for(self, name: str, metrics: Collection[str], wanted: JSON) -> bool:
-        """Whether an output feature, or a metric that not every one has, is said to decide."""
-        asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
-        return of == name or (of is None and asked != "loss" and asked in metrics)
+        watched = str(asked) if asked in metrics and of in (None, name) else "loss"
+        return watched, of == name or (of is None and watched != "loss")
 
     def _tell_of_the_model(self, boosting: Boosting, saved: list[Saved]) -> None:
         """The last evaluation is of the trees that are kept. Where a listener ended training it may
