@@ -11,12 +11,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from distcore_torch.modes import attention, flushes
+from distcore_torch.modes import Setting, attribute, flushes, shared
 from distcore_torch.signals import ENDING
 
 log = logging.getLogger("distcore")
@@ -50,61 +50,47 @@ def put_back(who: str) -> Iterator[None]:
             log.warning("%s changed %s, which could not be undone", who, ", ".join(left))
 
 
-class _Setting(NamedTuple):
-    """first: what it is before anybody sets it."""
-
-    name: str
-    now: Callable[[], Any]
-    first: Any
-    put: Callable[[Any], object]
-
-
-def _settings() -> Iterator[_Setting]:
+def _settings() -> Iterator[Setting]:
     """Of torch once it is imported."""
-    yield _Setting("the working directory", _folder, None, os.chdir)
+    yield Setting("the working directory", _folder, None, os.chdir)
     for name, number in (("stdout", 1), ("stderr", 2)):
         put = partial(_open_again, name, number, getattr(sys, name))
-        yield _Setting(f"sys.{name} (it was closed)", partial(_is_closed, name), False, put)
-    yield _Setting("the recursion limit", sys.getrecursionlimit, None, sys.setrecursionlimit)
+        yield Setting(f"sys.{name} (it was closed)", partial(_is_closed, name), False, put)
+    yield Setting("the recursion limit", sys.getrecursionlimit, None, sys.setrecursionlimit)
     if threading.current_thread() is threading.main_thread():
-        yield _Setting("the handlers of signals", _handlers, None, _handle)
+        yield Setting("the handlers of signals", _handlers, None, _handle)
     torch: Any = sys.modules.get("torch")
     if torch is not None and not getattr(torch.__spec__, "_initializing", False):
         yield from _of_torch(torch)  # else another thread is importing it
 
 
-def _of_torch(torch: Any) -> Iterator[_Setting]:
+def _of_torch(torch: Any) -> Iterator[Setting]:
     same, is_same = torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled
     threads = torch.get_num_threads
-    yield _Setting("torch's gradients", torch.is_grad_enabled, True, torch.set_grad_enabled)
-    yield _Setting(
-        "torch's default type", torch.get_default_dtype, torch.float32, torch.set_default_dtype
-    )
-    yield _Setting(
+    yield Setting("torch's gradients", torch.is_grad_enabled, True, torch.set_grad_enabled)
+    yield from shared(torch)
+    yield Setting(
         "torch's default device",
         torch.get_default_device,
         torch.device("cpu"),
         partial(_compute_on, torch),
     )
-    yield _Setting("torch's threads", threads, threads(), torch.set_num_threads)
+    yield Setting("torch's threads", threads, threads(), torch.set_num_threads)
     off = [(False, torch.bfloat16), (False, torch.float16), 0]
-    yield _Setting("torch's autocast", partial(_casts, torch), off, partial(_cast, torch))
-    yield _Setting(
+    yield Setting("torch's autocast", partial(_casts, torch), off, partial(_cast, torch))
+    yield Setting(
         "torch's determinism",
         lambda: (is_same(), only_warns()),
         (False, False),
         lambda was: same(was[0], warn_only=was[1]),
     )
     backends = torch.backends
-    yield _attribute("torch.backends.mkldnn", backends.mkldnn, "enabled", True)
-    yield _attribute("torch.backends.cudnn", backends.cudnn, "benchmark", False)
-    yield _Setting("torch's tiny numbers", flushes, False, torch.set_flush_denormal)
-    for each in attention(torch):
-        yield _Setting(*each)
+    yield attribute("torch.backends.cudnn", backends.cudnn, "benchmark", False)
+    yield Setting("torch's tiny numbers", flushes, False, torch.set_flush_denormal)
     # First by the older of torch's two interfaces, which fails if it does not fit the newer one.
     put = torch.set_float32_matmul_precision
-    yield _Setting("torch's precision of products", partial(_precision, torch), "highest", put)
+    yield Setting("torch's precision of products", partial(_precision, torch), "highest", put)
     mkldnn, cudnn = backends.mkldnn, backends.cudnn
     for name, what in (
         ("", backends),
@@ -115,14 +101,9 @@ def _of_torch(torch: Any) -> Iterator[_Setting]:
         (".cudnn", cudnn),
         (".cuda.matmul", backends.cuda.matmul),
     ):
-        yield _attribute(f"torch.backends{name}", what, "fp32_precision", "none")
+        yield attribute(f"torch.backends{name}", what, "fp32_precision", "none")
     for name, what in ((".conv", cudnn.conv), (".rnn", cudnn.rnn)):
-        yield _attribute(f"torch.backends.cudnn{name}", what, "fp32_precision", "tf32")
-
-
-def _attribute(name: str, what: Any, attribute: str, first: Any) -> _Setting:
-    now, put = partial(getattr, what, attribute), partial(setattr, what, attribute)
-    return _Setting(f"{name}.{attribute}", now, first, put)
+        yield attribute(f"torch.backends.cudnn{name}", what, "fp32_precision", "tf32")
 
 
 def _folder() -> str | None:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 PLAIN = ("none", "ieee")
@@ -46,13 +47,18 @@ def plain_torch() -> Iterator[None]:
         yield
 
 
-class Switch(NamedTuple):
-    """first: whether it is on as torch comes."""
+class Setting(NamedTuple):
+    """first: what it is before anybody sets it."""
 
     name: str
-    now: Callable[[], bool]
-    first: bool
-    put: Callable[[bool], object]
+    now: Callable[[], Any]
+    first: Any
+    put: Callable[[Any], object]
+
+
+def attribute(name: str, what: Any, its: str, first: Any) -> Setting:
+    """One that is an attribute of `what`, which is called so."""
+    return Setting(f"{name}.{its}", partial(getattr, what, its), first, partial(setattr, what, its))
 
 
 def flushes() -> bool:
@@ -61,17 +67,20 @@ def flushes() -> bool:
     return not sys.float_info.min / 2
 
 
-def attention(torch: Any) -> Iterator[Switch]:
-    """What decides which kernels attention takes: they add in other orders."""
+def shared(torch: Any) -> Iterator[Setting]:
+    """What all threads share, but for precisions. Kernels of attention add in other orders."""
+    default = torch.get_default_dtype
+    yield Setting("torch's default type", default, torch.float32, torch.set_default_dtype)
+    yield attribute("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", True)
     cuda, mha = torch.backends.cuda, torch.backends.mha
     for kind in ("flash", "mem_efficient", "math", "cudnn"):
         now, put = getattr(cuda, f"{kind}_sdp_enabled"), getattr(cuda, f"enable_{kind}_sdp")
-        yield Switch(f"torch.backends.cuda.{kind}_sdp_enabled", now, True, put)
+        yield Setting(f"torch.backends.cuda.{kind}_sdp_enabled", now, True, put)
     name = "fp16_bf16_reduction_math_sdp"
     now, put = getattr(cuda, f"{name}_allowed"), getattr(cuda, f"allow_{name}")
-    yield Switch(f"torch.backends.cuda.{name}_allowed", now, False, put)
+    yield Setting(f"torch.backends.cuda.{name}_allowed", now, False, put)
     put = mha.set_fastpath_enabled
-    yield Switch("torch.backends.mha.fastpath_enabled", mha.get_fastpath_enabled, True, put)
+    yield Setting("torch.backends.mha.fastpath_enabled", mha.get_fastpath_enabled, True, put)
 
 
 _lock = threading.Lock()
@@ -97,16 +106,9 @@ def _of_process(torch: Any) -> Iterator[None]:
 
 
 def _set(torch: Any, undo: ExitStack) -> None:
-    before = torch.get_default_dtype()
-    if before != torch.float32:
-        undo.callback(torch.set_default_dtype, before)
-        torch.set_default_dtype(torch.float32)
-    if not torch.backends.mkldnn.enabled:
-        undo.callback(setattr, torch.backends.mkldnn, "enabled", False)
-        torch.backends.mkldnn.enabled = True
-    for each in attention(torch):
-        if each.now() != each.first:
-            undo.callback(each.put, not each.first)
+    for each in shared(torch):
+        if (was := each.now()) != each.first:
+            undo.callback(each.put, was)
             each.put(each.first)
     for products in (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul):
         precision = products.fp32_precision
