@@ -1,5 +1,7 @@
 """Which backend a command takes where none is named."""
 
+from dataclasses import replace
+
 import pytest
 
 from distcore.workflow.session import choose_backend
@@ -48,12 +50,15 @@ def test_a_launchers_processes_that_no_backend_joins_are_refused(monkeypatch):
 
 def test_one_that_is_found_beside_a_broken_one_joins_no_launchers_processes(monkeypatch, caplog):
     plugin = Plugins().load("backends", "ray")
-    found = Detection(backend="ray", priority=90, reason="RAY_ADDRESS is set")
+    found = Detection(backend="ray", priority=80, reason="RAY_ADDRESS is set")
     monkeypatch.setattr(plugin, "distcore_detect", lambda: found)
     assert choose_backend(None, Broken())[0] == "ray", "nobody launched it"
     launched(monkeypatch)
     with pytest.raises(UserError, match=r"horovodrun started 4 processes.*as it was locked"):
         choose_backend(None, Broken())
+    stronger = replace(found, priority=90, reason="inside a Ray worker")
+    monkeypatch.setattr(plugin, "distcore_detect", lambda: stronger)
+    assert choose_backend(None, Broken())[0] == "ray", "whatever Horovod would have said"
     monkeypatch.setattr(plugin, "distcore_detect", lambda: 1 / 0)
     assert choose_backend(None, Plugins())[0] == "horovod"
     assert "ray cannot be asked whether it is meant here: division by zero" in caplog.text

@@ -261,6 +261,10 @@ def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
     return made
 
 
+JOINING, ITS_PRIORITY = "horovod", 80
+"""The backend that joins the processes of a launcher, and how strongly it says that it does."""
+
+
 def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
     """The backend's name and why: the config (or the command line) names it, it was detected, or
     nothing else was.
@@ -271,10 +275,11 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
         return named, "named in the config or on the command line"
     found = plugins.detect()
     broken = [
-        f"The backend {name} cannot be asked whether it is meant here: {error}"
+        f"The backend {name} cannot be asked whether it is meant here: {error.removesuffix('.')}."
         for name, error in plugins.unasked.items()
     ]
-    if not found or (broken and found[0].backend != "horovod"):
+    lost = JOINING in plugins.unasked  # and whatever speaks no louder would not join them
+    if not found or (lost and found[0].priority <= ITS_PRIORITY):
         from distcore_torch.training.rank_process import launched_apart
 
         if (apart := launched_apart()) is not None:
