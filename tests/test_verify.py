@@ -426,7 +426,8 @@ def test_weights_of_which_a_receipt_does_not_tell_are_not_taken_for_none(run, tm
         view="none",
     ).directory
     reseal(started, lambda receipt: receipt.pop("initial_weights"))
-    assert distcore.diff(run.first, started).causes == ()
+    (cause,) = distcore.diff(run.first, started).causes
+    assert str(cause) == "weights that training began with: not there and not recorded"
     longer = yaml.safe_load(TEXT.replace("epochs: 3", "epochs: 4"))
     distcore.train(longer, run.data, model_resume_path=started, view="none")
     assert "initial_weights" not in unsealed((started / "receipt.json").read_bytes())

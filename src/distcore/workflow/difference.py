@@ -252,6 +252,12 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
         if mine != theirs:
             yield Cause("library", f"version of {name}", mine, theirs)
     yield from _of_ranks(one, other, exact)
+    if (BEGUN_WITH in one) != (BEGUN_WITH in other):  # an older version did not record it
+        begun, otherwise = (
+            (each[BEGUN_WITH] or {}).get("sha256") if BEGUN_WITH in each else "not recorded"
+            for each in (one, other)
+        )
+        yield Cause("weights", WEIGHTS, begun, otherwise)
 
 
 def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:

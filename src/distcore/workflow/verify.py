@@ -21,7 +21,6 @@ from typing import Any
 from distcore.workflow import training_log
 from distcore.workflow.arguments import told
 from distcore.workflow.difference import (
-    WEIGHTS,
     Cause,
     causes_of,
     first_difference,
@@ -182,8 +181,6 @@ def verify(
             found = () if step is None else causes_of(receipt, theirs)
             # The replay has the run's config, but for where it ends.
             causes = tuple(each for each in found if each.what != "trainer.train_steps")
-            if step is not None and steps is None and BEGUN_WITH not in receipt:
-                causes += (Cause("weights", WEIGHTS, "not recorded", None),)
             return Verified((), compared, step, equal, causes)
 
 
