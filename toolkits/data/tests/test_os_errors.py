@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
-from distcore_data.os_errors import explained, in_words, note_whom, room
+from distcore_data.os_errors import explained, in_words, is_of_the_system, note_whom, room
 
 FILL = """
 import sys
@@ -115,6 +115,12 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "raise that limit (`ulimit -f`), then" in in_words(OSError(errno.EFBIG, ""))
     assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
+    beside = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+    beside.__context__ = PermissionError(errno.EACCES, "no", "/a/b")
+    assert in_words(beside) == "", "its own words are not to be lost"
+    assert is_of_the_system(beside)
+    beside.__cause__ = beside.__context__
+    assert in_words(beside).startswith("/a/b: the system refused")
     assert in_words(ValueError("ours")) == ""
     of_another = FileNotFoundError(errno.ENOENT, "ours", "/a")
     of_another.__cause__ = PermissionError(errno.EACCES, "no", "/a/b")

@@ -104,9 +104,11 @@ def is_of_the_system(error: BaseException) -> bool:
     return system_cause(error) is not None
 
 
-def system_cause(error: BaseException) -> OSError | None:
+def system_cause(error: BaseException, contexts: bool = True) -> OSError | None:
     """What the system said, if a disk or its limits are to blame for an error or for what it came
     of; None otherwise.
+
+    contexts: whether it may also have come of what was being handled when it was raised.
 
     A plain OSError, made anew: an error that is pickled loses what it came of, so a process that
     tells another of one tells this beside it."""
@@ -116,7 +118,7 @@ def system_cause(error: BaseException) -> OSError | None:
         seen.add(id(found))
         if isinstance(found, OSError) and found.errno in OF_THE_SYSTEM:
             return OSError(found.errno, os.strerror(found.errno), found.filename)
-        found = found.__cause__ or found.__context__
+        found = found.__cause__ or (found.__context__ if contexts else None)
     return None
 
 
@@ -130,7 +132,8 @@ def note_whom(error: BaseException, whom: str, host: str) -> None:
 def in_words(error: BaseException, then: str = "run the same command again.") -> str:
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
     limits are to blame. then: what is to be done once that is mended."""
-    found = system_cause(error) if isinstance(error, OSError) else None
+    # Of a refused connection that was tried because a file could not be opened, this is not all.
+    found = system_cause(error, contexts=False) if isinstance(error, OSError) else None
     if found is None:
         return ""
     where = f"{os.fsdecode(found.filename)}: " if found.filename is not None else ""
