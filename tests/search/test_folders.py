@@ -58,13 +58,17 @@ def test_the_option_of_another_trainer_is_named(tmp_path):
     refuse_another(before, {**MINE, "trainer": {**trees, "brought_later": None}}, tmp_path)
     for mine, said in (
         ({**trees, "num_leaves": 8}, r"one: backend\.trainer\.num_leaves was 31 and is 8\. Go on"),
-        (None, r'trainer\.num_leaves was 31 and is not there; .*type was "lightgbm" and is not th'),
+        (
+            None,
+            r"one: backend\.trainer was lightgbm and is one of torch's that make the same steps\.",
+        ),
+        ({"type": "xgboost"}, r"one: backend\.trainer was lightgbm and is xgboost\. Go on"),
     ):
         with pytest.raises(UserError, match=said):
             refuse_another(before, {**MINE, "trainer": mine}, tmp_path)
     other = {**changed("random_seed", 7), "trainer": trees}
     with pytest.raises(
-        UserError, match=r"one: random_seed differ; backend\.trainer\.num_leaves was"
+        UserError, match=r"one: random_seed differ; backend\.trainer was one of torch's"
     ):
         refuse_another(MINE, other, tmp_path)
 

@@ -273,6 +273,7 @@ def test_a_trial_whose_folder_is_not_seen_here_failed(tmp_path, monkeypatch):
     suite = type("Suite", (ExecutorSuite,), {"name": "ray"})()
     job, told = suite.job(tmp_path, suite.variants(3)), []
     run = tune._Run(job, suite.make().options, None, 1, told.append)
+    assert run.patience == 0.0
     callback = _callback(run._settle, Interrupt(), run.over)
     add_round(
         tmp_path / "trials" / "0002" / "rounds.jsonl",
@@ -332,8 +333,13 @@ def asked(monkeypatch):
     return places
 
 
+@pytest.mark.parametrize(
+    ("parameter", "read"),
+    [("trainer.learning_rate", []), ("x0.preprocessing.fill_value", ["data.csv"])],
+    ids=["of one cache", "of a cache each"],
+)
 def test_beside_another_backend_the_cluster_is_asked_whether_nodes_see_all_places(
-    asked, tmp_path, monkeypatch
+    asked, tmp_path, monkeypatch, parameter, read
 ):
     """Each trial of a node without the cache or the dataset failed by itself."""
     monkeypatch.chdir(tmp_path)
@@ -342,12 +348,12 @@ def test_beside_another_backend_the_cluster_is_asked_whether_nodes_see_all_place
         "goal": "minimize",
         "metric": "loss",
         "output_feature": "y",
-        "parameters": {"trainer.learning_rate": {"space": "uniform", "lower": 0.1, "upper": 0.2}},
+        "parameters": {parameter: {"space": "uniform", "lower": 0.1, "upper": 0.2}},
         "executor": {"type": "ray"},
     }
     with pytest.raises(UserError, match="does not see it"):
         distcore.hyperopt(data.config("cache", hyperopt=section), "data.csv", view="none")
-    assert asked == ["data.csv", "cache", str(tmp_path / "results" / "hyperopt_run")]
+    assert asked == [*read, "cache", str(tmp_path / "results" / "hyperopt_run")]
 
 
 def test_a_backend_that_was_asked_for_its_nodes_is_not_asked_again(asked, tmp_path):

@@ -110,13 +110,14 @@ class Search:
         was given, for messages."""
         session, section = self.session, self.section
         session.directory = directory
+        read, written = places(session, self.data, directory)
         work = TrialWork(
             config=self.values,
             parameters=dict(section.written["parameters"]),
             objective=self.objective,
             data=self.data,
             directory=directory,
-            places=places(session, self.data, directory),
+            places=({} if self.shared else read, written),  # of a cache they share they read that
             backend=session.backend_name,  # a trial's process may detect another one
             skip=frozenset(self.skip),
         )
@@ -222,7 +223,10 @@ class Search:
 
         trainer, reference = self.session.make(TRAINER), self.session.reference(TRAINER)
         if not isinstance(trainer, BoundTrainer):
-            return {"type": reference.name, **reference.options}
+            plugins, options = self.session.plugins, reference.options
+            whole = plugins.validate(TRAINER.kind, reference.name, options)
+            options = options if whole is None else whole.model_dump(mode="json")
+            return {"type": reference.name, **options}
         return {"type": reference.name, **trainer.bound} if trainer.bound else None
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
@@ -238,13 +242,16 @@ class Search:
         go_on = f"go on with: distcore hyperopt --config … --dataset … --model_resume_path {shown}"
         kept = f"The results so far are in {shown}; {go_on}"
 
+        def words(error: OSError) -> str:
+            return os_errors.in_words(error, go_on) or f"{error}. {kept}"
+
         def concluded(interrupted: bool = False) -> SearchOutcome:
             try:
                 return conclude(session, work, written, self.skip, interrupted)
             except (DistcoreError, OSError) as error:
                 if is_of_the_system(error):
                     if isinstance(error, OSError):
-                        raise TrainingError(os_errors.in_words(error, go_on)) from error
+                        raise TrainingError(words(error)) from error
                     error.args = (f"{error} {kept}",)
                 raise
 
@@ -258,7 +265,7 @@ class Search:
                 raise
             concluded(interrupted=True)
             if isinstance(error, OSError):
-                raise TrainingError(os_errors.in_words(error, go_on)) from error
+                raise TrainingError(words(error)) from error
             error.args = (f"{error} {kept}",)
             raise
         session.progress.end()

@@ -19,6 +19,8 @@ CHANGED = (
     "it are of."
 )
 
+PLAIN = {"type": "one of torch's that make the same steps"}
+
 SECTION = "hyperopt"
 FREE_TO_CHANGE = ("backend", "extensions", "plugins", SECTION)
 """Sections of the config that a search may be gone on with otherwise; of `hyperopt` the executor
@@ -79,8 +81,11 @@ def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
         if old.get(name) != new.get(name)
     ]
     said = [f"{', '.join(other)} differ"] if other else []
-    old, new = (each or {} for each in (before.get("trainer", mine["trainer"]), mine["trainer"]))
-    said += differences(old, new, "backend.trainer")
+    old, new = (each or PLAIN for each in (before.get("trainer", mine["trainer"]), mine["trainer"]))
+    if old["type"] != new["type"]:
+        said.append(f"backend.trainer was {old['type']} and is {new['type']}")
+    else:
+        said += differences(old, new, "backend.trainer")
     if said:
         raise UserError(
             f"The search in {folder} is another one: {'; '.join(said)}. "
