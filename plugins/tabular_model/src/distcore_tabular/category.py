@@ -120,7 +120,8 @@ class CategoryFeature(TabularFeature):
         if kept is None or kept[0] is not metadata or not kept[1].equals(values):
             labels = clean(values, self.options.preprocessing.lowercase)
             unknown, limit = metadata["unknown"], self.options.preprocessing.most_common
-            cut = limit is not None and metadata["vocab_size"] - (unknown != NO_CLASS) >= limit
+            most = limit is not None and metadata["vocab_size"] > limit
+            cut = most and unknown != NO_CLASS and metadata["counts"][0] > 0
             by_value = "by_value" in metadata  # a value was cut in all of its spellings or in none
             codes = find(labels, self.vocabulary(metadata), unknown, cut and not by_value)
             null = null_mask(labels)
