@@ -105,6 +105,7 @@ class _Run:
         self.job, self.options, self.need, self.beside, self.told = job, options, need, beside, told
         self.objective = job.work.objective
         self.settled: set[str] = set()
+        self.patience = SEEN_SECONDS
         self.failed: Exception | None = None
         self.over = threading.Event()
 
@@ -223,11 +224,12 @@ class _Run:
         self.told(name)
 
     def _is_seen(self, folder: Path) -> bool:
-        """Whether a trial's record is there, at last."""
-        end = time.monotonic() + SEEN_SECONDS
+        """Whether a trial's record is there, at last. All trials of a node that writes elsewhere
+        together are waited for no longer than one: Tune waits meanwhile."""
         while not read_record(folder):
-            if time.monotonic() >= end or self.over.wait(LOOK_SECONDS):
+            if self.patience <= 0 or self.over.wait(LOOK_SECONDS):
                 return False
+            self.patience -= LOOK_SECONDS
             for each in (folder.parent, folder):  # has NFS ask anew
                 with suppress(OSError):
                     os.listdir(each)

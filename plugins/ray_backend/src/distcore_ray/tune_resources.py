@@ -52,7 +52,7 @@ class Need:
 def need_of(options: TuneOptions, job: SearchJob, backend: Backend, nodes: Sequence[Node]) -> Need:
     """Of one trial. Raises UserError if the section and `backend.trainer` say two things."""
     if not backend.distributed:
-        cpus, gpus = options.of_process(job, sum(node[1] for node in nodes))
+        cpus, gpus = options.of_process(job, max((node[1] for node in nodes), default=0.0))
         return Need((cpus * job.workers, gpus * job.workers), 0, (0.0, 0.0))
     each = options.of_worker(job)
     for name, amount, kind in (

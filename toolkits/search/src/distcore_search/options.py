@@ -256,13 +256,14 @@ class ExecutorOptions(Options):
 
         Args:
             job: The search.
-            gpus: How many there are.
+            gpus: How many there are for one process.
         """
-        cpus, wanted = self.of_worker(job)
+        cpus, asked = self.of_worker(job)
+        wanted = min(asked, gpus) if job.use_gpu else 0.0
         stated = self.gpu_resources_per_trial
         return (
             self.cpu_resources_per_trial or cpus or 1.0,
-            min(wanted, gpus) if stated is None else stated,
+            wanted if stated is None else stated,
         )
 
     @field_validator("scheduler", mode="before")
