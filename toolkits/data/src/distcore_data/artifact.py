@@ -282,8 +282,8 @@ def find_model(path: Path) -> Path:
         raise ArtifactError(
             f"{path} holds no model, but a search. If it was stopped, `distcore hyperopt "
             f"--model_resume_path {run} --dataset …` goes on with it, and delivers the model. If "
-            "it is over (it was not to save models, or every trial failed), train once with the "
-            "values of its best trial."
+            "it is over and was not to save models, train once with the values of its best trial; "
+            "if every trial failed, their trial.json say why."
         )
     saved = [each.name for each in (run / CHECKPOINTS).glob("*")]
     whole = [name for name in saved if BUILDING not in name and REMOVING not in name]

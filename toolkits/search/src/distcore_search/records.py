@@ -66,10 +66,9 @@ def read_record(folder: Path) -> JSON:
     """
     advice = (
         f"Take it from a backup. Or remove the folder {folder} and go on with the search: another "
-        "trial is run in its place, perhaps of other values."
+        "trial is run in its place, perhaps of other values. Those of this one are in the config "
+        "of its description.json, if that is there."
     )
-    if (folder / "description.json").exists():
-        advice += " Those of this one are in the config of its description.json."
     try:
         return read_sealed(folder / RECORD, advice)
     except FileNotFoundError:
