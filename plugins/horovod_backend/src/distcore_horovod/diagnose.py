@@ -41,7 +41,7 @@ def ask(folder: Path | None = None) -> dict[str, bool]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not (name.startswith("HOROVOD_") or says_which_rank(name))
+        if not (name.startswith(("HOROVOD_", "OMPI_")) or says_which_rank(name))
     }
     environment["HOROVOD_CONTROLLER"] = environment["HOROVOD_CPU_OPERATIONS"] = "gloo"
     if folder is not None:

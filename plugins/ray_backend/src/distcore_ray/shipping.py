@@ -15,7 +15,7 @@ from typing import Any
 @dataclass(frozen=True)
 class Place:
     """Where this process runs: its folder and what it imports from, as far as another machine
-    has them too. first: the part of `path` that may hide the standard library, of the user's."""
+    has them too. first: the user's folders of `path` that stand before the standard library."""
 
     folder: str
     path: tuple[str, ...]
@@ -25,8 +25,8 @@ class Place:
     def here(cls) -> Place:
         """This process's."""
         path = tuple(os.path.abspath(each) for each in sys.path)
-        library = sysconfig.get_path("stdlib")
-        before = takewhile(lambda each: each != library, path)
+        library = os.path.realpath(sysconfig.get_path("stdlib"))
+        before = takewhile(lambda each: os.path.realpath(each) != library, path)
         packages = "/site-packages", "/dist-packages"
         first = tuple(each for each in before if not any(name in each for name in packages))
         return cls(os.getcwd(), path, first)

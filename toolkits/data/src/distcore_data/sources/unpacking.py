@@ -165,9 +165,7 @@ class Streams:
             except MemoryError:
                 if self._begin is bz2.BZ2Decompressor:  # which never takes much
                     raise
-                raise lzma.LZMAError(
-                    "unless this machine lacks the memory that they ask for"
-                ) from None
+                raise lzma.LZMAError("or this machine lacks the memory that they ask for") from None
             if unpacked:
                 return bytes(unpacked)
         return b""
