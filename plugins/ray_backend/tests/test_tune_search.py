@@ -143,9 +143,9 @@ def test_a_request_to_end_waits_for_the_end_of_tunes_step(number):
         tune._setup_signal_catching()
         callback.on_step_begin(0, [])
         os.kill(os.getpid(), number)
-        callback.on_trial_complete(0, [], SimpleNamespace(config={"number": 0}))
+        callback.on_trial_complete(0, [], SimpleNamespace(config={"number": 0}, last_result={}))
         with pytest.raises(Stopped) as caught:
             callback.on_step_begin(1, [])
         interrupt.asked = False  # it was taken
     assert caught.value.signal == number
-    assert ended == [({"number": 0}, None)]
+    assert ended == [({"number": 0}, None, None)]
