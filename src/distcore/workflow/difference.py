@@ -237,10 +237,10 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
         yield Cause("data", "digest of the data", *digests)
     if one["random_seed"] != other["random_seed"]:
         yield Cause("seed", "random_seed", one["random_seed"], other["random_seed"])
-    if BEGUN_WITH in one and BEGUN_WITH in other:
-        begun, otherwise = ((each[BEGUN_WITH] or {}).get("sha256") for each in (one, other))
-        if begun != otherwise:
-            yield Cause("weights", WEIGHTS, begun, otherwise)
+    weights = Cause("weights", WEIGHTS, _begun_with(one), _begun_with(other))
+    recorded = BEGUN_WITH in one and BEGUN_WITH in other
+    if recorded and weights.one != weights.other:
+        yield weights
     yield from _of_config(one, other, exact)
     if one["exact"] != other["exact"]:
         yield Cause("exact", "trainer.exact", one["exact"], other["exact"])
@@ -252,12 +252,16 @@ def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
         if mine != theirs:
             yield Cause("library", f"version of {name}", mine, theirs)
     yield from _of_ranks(one, other, exact)
-    if (BEGUN_WITH in one) != (BEGUN_WITH in other):  # an older version did not record it
-        begun, otherwise = (
-            (each[BEGUN_WITH] or {}).get("sha256") if BEGUN_WITH in each else "not recorded"
-            for each in (one, other)
-        )
-        yield Cause("weights", WEIGHTS, begun, otherwise)
+    if not recorded and weights.one != weights.other:
+        yield weights  # less likely than all that is known
+
+
+def _begun_with(receipt: JSON) -> str | None:
+    """The digest of the first weights, if they were given; an older version did not record it."""
+    if BEGUN_WITH not in receipt:
+        return "not recorded"
+    digest: str | None = (receipt[BEGUN_WITH] or {}).get("sha256")
+    return digest
 
 
 def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
