@@ -361,15 +361,20 @@ def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     assert found["compared"] == [first, first + 3]
 
 
-def test_steps_that_differ_are_not_blamed_on_what_was_before_them(run, tmp_path):
-    """The weights that the run began with, and what it computed with until it went on."""
-    started = distcore.train(
+def begun_with(model, run, folder):
+    """A run that begins with the weights of a model."""
+    return distcore.train(
         run.folder / "config.yaml",
         run.data,
-        model_load_path=run.first / "model",
-        output_directory=tmp_path,
+        model_load_path=model,
+        output_directory=folder,
         view="none",
     ).directory
+
+
+def test_steps_that_differ_are_not_blamed_on_what_was_before_them(run, tmp_path):
+    """The weights that the run began with, and what it computed with until it went on."""
+    started = begun_with(run.first / "model", run, tmp_path)
     first = min(int(each.name[-8:]) for each in (started / "checkpoints").iterdir())
     entries = read_ledger(started / LEDGER)[0]
     (begun,) = [each for each in entries if each.run]
@@ -397,11 +402,9 @@ def test_a_replay_on_another_backend_deals_the_rows_as_the_run_did(run):
 
 
 def test_a_run_that_began_with_the_weights_of_another_is_replayed_from_these(run, tmp_path):
-    model, config = tmp_path / "model", run.folder / "config.yaml"
+    model = tmp_path / "model"
     shutil.copytree(run.first / "model", model)
-    started = distcore.train(
-        config, run.data, model_load_path=model, output_directory=tmp_path, view="none"
-    ).directory
+    started = begun_with(model, run, tmp_path)
     assert verify(started).equal
     causes = distcore.diff(run.first, started).causes
     assert [each.kind for each in causes] == ["weights"]
@@ -418,13 +421,7 @@ def test_a_run_that_began_with_the_weights_of_another_is_replayed_from_these(run
 
 
 def test_weights_of_which_a_receipt_does_not_tell_are_not_taken_for_none(run, tmp_path):
-    started = distcore.train(
-        run.folder / "config.yaml",
-        run.data,
-        model_load_path=run.first / "model",
-        output_directory=tmp_path,
-        view="none",
-    ).directory
+    started = begun_with(run.first / "model", run, tmp_path)
     reseal(started, lambda receipt: receipt.pop("initial_weights"))
     (cause,) = distcore.diff(run.first, started).causes
     assert str(cause) == "weights that training began with: not there and not recorded"
