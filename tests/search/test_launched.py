@@ -7,7 +7,7 @@ import distcore
 from distcore.search.run import _refuse_launchers
 from distcore_core.errors import UserError
 from distcore_testing import data
-from distcore_torch.training.rank_process import says_which_rank
+from distcore_torch.training.launched import says_which_rank
 
 
 @pytest.mark.parametrize("variable", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])

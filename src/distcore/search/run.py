@@ -120,7 +120,7 @@ def _document(config: Any, going_on: Path | None) -> Document:
 def _refuse_launchers(backend: str | None) -> None:
     """backend: the one that is named; `local` makes a search of its own of each process that it
     does not join, and says so."""
-    from distcore_torch.training.rank_process import launched_apart, launched_rank
+    from distcore_torch.training.launched import launched_apart, launched_rank
 
     if launched_rank() is not None or (launched_apart() is not None and backend != "local"):
         raise UserError(

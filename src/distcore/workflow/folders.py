@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow import results
-from distcore.workflow.launched import is_other_rank
 from distcore.workflow.remote_folders import (
     BEGINNING,
     TAKEN,
@@ -44,6 +43,7 @@ from distcore_data.stores.run_sync import (
 )
 from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
 from distcore_torch.signals import signal_of
+from distcore_torch.training.launched import is_other_rank
 
 if TYPE_CHECKING:
     from distcore.workflow.requests import TrainRequest

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.answer_place import refuse_among_rows
 from distcore.workflow.description import describe
-from distcore.workflow.launched import is_other_rank
 from distcore.workflow.outcome import Outcome
 from distcore.workflow.prepare import (
     check_predictions,
@@ -38,6 +37,7 @@ from distcore_core.io.digest import digest_file
 from distcore_data.dataset import Data
 from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
+from distcore_torch.training.launched import is_other_rank
 
 if TYPE_CHECKING:
     from distcore_data.cache import Cache

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distcore.workflow import profile
-from distcore.workflow.launched import is_other_rank
 from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import (
     BACKEND,
@@ -37,6 +36,7 @@ from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
 from distcore_torch.guests import put_back
+from distcore_torch.training.launched import is_other_rank
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -280,7 +280,7 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
     ]
     lost = JOINING in plugins.unasked  # and whatever speaks no louder would not join them
     if not found or (lost and found[0].priority <= ITS_PRIORITY):
-        from distcore_torch.training.rank_process import launched_apart
+        from distcore_torch.training.launched import launched_apart
 
         if (apart := launched_apart()) is not None:
             raise UserError(

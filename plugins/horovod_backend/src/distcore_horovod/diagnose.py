@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from distcore_horovod.installed import found, problem
-from distcore_torch.training.rank_process import says_which_rank
+from distcore_torch.training.launched import says_which_rank
 
 SECONDS = 120
 

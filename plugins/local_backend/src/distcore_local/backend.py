@@ -14,7 +14,7 @@ from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
 from distcore_data.threads import processors
 from distcore_torch.training import parents
-from distcore_torch.training.rank_process import launched_apart, launched_rank
+from distcore_torch.training.launched import launched_apart, launched_rank
 from distcore_torch.training.trainer import refuse_shared_gpus
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from distcore_data.threads import processors
 from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
 from distcore_torch.training.job import own_checkpoints, train_options
+from distcore_torch.training.launched import launched_rank
 from distcore_torch.training.plan import TrainPlan, refuse_without_parts
-from distcore_torch.training.rank_process import launched_rank
 from distcore_torch.training.trainer import (
     TorchTrainer,
     cached_rows,

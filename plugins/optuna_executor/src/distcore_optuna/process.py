@@ -17,7 +17,7 @@ from typing import Any
 
 from distcore_data.temporaries import temporary_folder
 from distcore_torch.signals import how_it_ended
-from distcore_torch.training.rank_process import says_which_rank
+from distcore_torch.training.launched import says_which_rank
 
 LOG = "log.txt"
 PATIENCE_SECONDS = 20.0

@@ -21,7 +21,7 @@ from distcore_torch.guests import put_back
 from distcore_torch.packing import pack
 from distcore_torch.prediction import answers
 from distcore_torch.training.job import output_folder
-from distcore_torch.training.rank_process import launched_rank
+from distcore_torch.training.launched import is_other_rank
 from distcore_torch.training.scores import Scores
 
 
@@ -29,8 +29,8 @@ from distcore_torch.training.scores import Scores
 def open_job(job: TrainJob) -> Iterator[Opened]:
     """Open a job in this process; `TrainJob.open` says what it raises."""
     plugins = Plugins(job.plugins_block)
-    rank = launched_rank()  # under torchrun each does what rank 0 does: once is enough
-    extensions = [] if rank is not None and rank.index else job.config.get("extensions", [])
+    # Under torchrun each does what rank 0 does: once is enough.
+    extensions = [] if is_other_rank() else job.config.get("extensions", [])
     with (
         blaming(plugins),
         listening(extensions, plugins, put_back),

@@ -25,8 +25,9 @@ from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_torch.training.bound import BoundTrainer
 from distcore_torch.training.job import own_checkpoints, train_options
+from distcore_torch.training.launched import launched_rank
 from distcore_torch.training.plan import TrainPlan
-from distcore_torch.training.rank_process import last_checkpoint, launched_rank, train_rank
+from distcore_torch.training.rank_process import last_checkpoint, train_rank
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
