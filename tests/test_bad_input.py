@@ -874,4 +874,5 @@ def test_a_stopped_search_is_no_model_and_is_gone_on_with_by_its_own_command(pla
     message = place.refused("predict", "--model_path", place.folder / "search")
     assert f"`distcore hyperopt --model_resume_path {place.folder}/search --dataset …`" in message
     assert "If it was stopped, `" in message
-    assert "If it is over (it was not to save models, or every trial failed), train" in message
+    assert "If it is over and was not to save models, train once with the values of" in message
+    assert "if every trial failed, their trial.json say why" in message
