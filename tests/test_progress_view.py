@@ -206,6 +206,7 @@ def test_a_round_is_one_line() -> None:
     )
     assert round_line(a_round(4, 0.8, 0.8025, 3)).endswith("best 0.8025 at 3, patience 4")
     assert round_line(a_round(1, None, None, None)).endswith("no finite roc_auc yet")
+    assert round_line(a_round(4, 0.4, None, None, split="training")).endswith("roc_auc 0.4000")
     assert round_line(a_round(5, 0.9, 0.9, 5, epoch=2.5)).startswith("evaluation 5, epoch 2.50/30 ")
 
 
@@ -236,6 +237,8 @@ def test_the_end_says_how_it_came() -> None:
     )
     one = closing([a_round(1, 0.79, 0.8025, 1)])
     assert one == "ended after 1 epoch; best was 1 by roc_auc 0.8025"
+    last = closing([a_round(30, 0.4, None, None, split="training")])
+    assert last == "trained 30 epochs; the last is kept, for there are no validation rows"
     assert closing([]) == ""
 
 

@@ -12,7 +12,7 @@ from tests.conftest import CONFIG
 import distcore
 from distcore.config import load_config
 from distcore.workflow import drift, summary_of_test, worst_rows
-from distcore.workflow.summary import summary_of, users_yaml
+from distcore.workflow.summary import _best_place, summary_of, users_yaml
 from distcore.workflow.worst_rows import Worst
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import UserError
@@ -54,6 +54,13 @@ def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
     trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
     expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
     assert summary_of(session, trained)["best"] == expected
+
+
+def test_without_validation_rows_the_scores_are_those_of_the_last_round():
+    """Also where the loss of an earlier one was the same."""
+    curves = {"y": {"loss": [0.5, 0.4, 0.5], "accuracy": [0.6, 0.7, 0.8]}}
+    best = {"feature": "y", "metric": "loss", "value": 0.5}
+    assert [_best_place({split: curves}, best, 3) for split in ("training", "validation")] == [2, 0]
 
 
 def test_a_run_gone_on_with_after_its_last_round_has_the_summary_of_one_that_was_not(place):

@@ -47,7 +47,7 @@ def test_weights_of_another_metric_than_the_search_s_are_told(field, metric, spl
 def test_a_ranking_by_training_rows_with_weights_by_others_is_told(split, rows, told, caplog):
     """The model was of another round than the one that its trial had won with, in silence."""
     tell_of_validation_rows(Objective("y", "loss", "minimize", split), rows)
-    assert ("ranked by their best training loss of y" in caplog.text) == told
+    assert ("ranked by their last training loss of y" in caplog.text) == told
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ class Round:
     evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates so far.
     metrics: {split: {output feature: {metric: value or None}}}. scored: the evaluation that these
         are of, if not of this one.
-    split, feature, metric: whose `value` (None: not finite) picks the best round.
-    best, best_evaluation: the best so far; None before there is one.
+    split, feature, metric: whose `value` (None: not finite) picks the best round, if any does.
+    best, best_evaluation: the best so far; None before there is one, or if the last is kept.
     patience_left: so many more without a better one end the training; None: it does not stop early.
     seconds: since training began in this process. unit: what epochs are called.
     """

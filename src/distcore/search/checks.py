@@ -105,7 +105,7 @@ def tell_of_validation_rows(objective: Objective, rows: int) -> None:
     rows: of the validation split."""
     if objective.split == "training" and rows:
         log.warning(
-            "Trials are ranked by their best %s, but keep the weights of the round that is best on "
+            "Trials are ranked by their last %s, but keep the weights of the round that is best on "
             "the validation split. Use hyperopt.split: validation, or give preprocessing.split no "
             "share of it, and the weights are those of the ranked round.",
             objective,

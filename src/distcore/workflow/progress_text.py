@@ -72,7 +72,7 @@ def round_line(found: Round) -> str:
         for split, outputs in found.metrics.items()
         if (shown := _metrics(found, outputs))
     ]
-    return printable("   ".join([where, *splits, _standing(found)]))
+    return printable("   ".join(filter(None, [where, *splits, _standing(found)])))
 
 
 def _metrics(found: Round, outputs: Mapping[str, Mapping[str, float | None]]) -> str:
@@ -93,9 +93,10 @@ def _metrics(found: Round, outputs: Mapping[str, Mapping[str, float | None]]) ->
 
 
 def _standing(found: Round) -> str:
-    """Whether this round is the best, and how long training waits for a better one."""
+    """Whether this round is the best, and how long training waits for a better one; empty if
+    nothing judges them."""
     if found.best is None or found.best_evaluation is None:
-        return f"no finite {found.metric} yet"
+        return "" if found.split == "training" else f"no finite {found.metric} yet"
     if found.best_evaluation == found.evaluation:
         return "best so far"
     patience = "" if found.patience_left is None else f", patience {found.patience_left}"
@@ -114,6 +115,8 @@ def closing(rounds: Sequence[Round]) -> str:
     if not early:
         how = "trained" if last.epoch >= last.epochs else "ended after"
         how += f" {_count(last.epoch)} {last.unit}{'' if last.epoch == 1 else 's'}"
+    if last.best is None and last.split == "training":
+        return f"{how}; the last is kept, for there are no validation rows"
     if last.best is None:
         return f"{how}; no evaluation had a finite {last.metric}"
     best = f"best was {last.best_evaluation} by {last.metric} {number(last.best)}"

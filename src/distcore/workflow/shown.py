@@ -140,7 +140,7 @@ def html_of_model(model: Artifact) -> str:
     said = (
         ""
         if value is None
-        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} {number(value)}</p>"
+        else f"<p>{escape(best['feature'])}: {escape(best['metric'])} {number(value)}</p>"
     )
     return f"<div>{said}{charts.html_table(rows, ('role', 'feature', 'type'))}</div>"
 

@@ -100,11 +100,11 @@ def _training_scores(trained: TrainResult) -> JSON:
 
 
 def _best_place(statistics: JSON, best: JSON, count: int) -> int | None:
-    """The index of the best round among `count`."""
+    """The index of the best round among `count`; without validation rows the last one."""
     if not count:
         return None
-    for split in ("validation", "training"):
-        values = statistics.get(split, {}).get(best.get("feature"), {}).get(best.get("metric"), [])
-        if best.get("value") in values and len(values) == count:
-            return int(values.index(best["value"]))
+    judged = statistics.get("validation", {}).get(best.get("feature"), {})
+    values = judged.get(best.get("metric"), [])
+    if best.get("value") in values and len(values) == count:
+        return int(values.index(best["value"]))
     return count - 1

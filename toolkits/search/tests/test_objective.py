@@ -31,4 +31,6 @@ def test_rounds_tell_of_the_split_and_of_the_test_split_by_the_validation_splits
     assert objective.of_round(metrics) == found
     curves = {name: {"y": {"m": [0.0, value["y"]["m"]]}} for name, value in metrics.items()}
     assert objective.of_statistics(curves) == (found, 1)
+    curves["training"]["y"]["m"] += [0.5, math.nan]
+    assert objective.of_statistics(curves) == ((0.5, 2) if split == "training" else (found, 1))
     assert objective.of_round({}) is None

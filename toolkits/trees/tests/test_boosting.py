@@ -14,6 +14,7 @@ import pytest
 
 import distcore
 from distcore_core.errors import ConfigError, DifferentRun, UserError
+from distcore_data.seals import read_lines
 from distcore_testing import data
 from distcore_testing.trainer_runs import digests
 
@@ -371,11 +372,13 @@ def test_without_validation_rows_the_loss_is_told_and_every_round_kept(trainer, 
     assert said in caplog.text
     ways = "Give preprocessing.split a validation part, or a validation_set beside the training_set"
     assert f"{ways}." in caplog.text
+    last = list(read_lines(Path(outcome.directory) / "training_log.jsonl"))[-1]
+    assert last["value"] is not None
+    assert (last["best"], last["best_evaluation"], last["patience_left"]) == (None, None, None)
     made["backend"]["trainer"] = {"type": "local"}
     caplog.clear()
     distcore.train(made, data.table(200), output_directory=tmp_path / "results", view="none")
-    assert "accuracy picks no round: the training loss of combined does" in caplog.text
-    assert f"{ways}, or set trainer.evaluate_training_set." in caplog.text
+    assert "accuracy picks no round: the last weights are kept" in caplog.text
 
 
 @BOTH

@@ -48,17 +48,19 @@ class Objective:
         return finite(metrics.get(self.told, {}).get(self.feature, {}).get(self.metric))
 
     def of_statistics(self, statistics: JSON) -> tuple[float | None, int | None]:
-        """The best value of {split: {feature: {metric: [a value a round]}}}, and the position of
-        its round."""
+        """`best_of` the values of {split: {feature: {metric: [a value a round]}}}."""
         values = statistics.get(self.told, {}).get(self.feature, {}).get(self.metric, [])
         return self.best_of(values)
 
     def best_of(self, values: Sequence[Any]) -> tuple[float | None, int | None]:
-        """The best finite value, the first of equals, and its position."""
+        """The best finite value, the first of equals, and its position. Of the training split the
+        last: no round is kept for being the best there."""
         best, place = None, None
         for index, each in enumerate(values):
             value = finite(each)
-            if value is not None and (best is None or self.better(value, best)):
+            if value is not None and (
+                best is None or self.split == "training" or self.better(value, best)
+            ):
                 best, place = value, index
         return best, place
 

@@ -183,7 +183,9 @@ class TrainerOptions(Options):
         True, description="Shuffle the training split, another way each epoch."
     )
     early_stop: Annotated[int, Field(ge=-1)] = Field(
-        5, description="Evaluations without improvement before training stops; -1 or 0: never."
+        5,
+        description="Evaluations without improvement before training stops; -1 or 0, or without "
+        "validation rows: never.",
     )
     validation_field: str | None = Field(
         None,
@@ -191,7 +193,9 @@ class TrainerOptions(Options):
         "the first that has validation_metric, or `combined` if that is loss.",
     )
     validation_metric: str | None = Field(
-        None, description="Metric that decides; default: the feature's own."
+        None,
+        description="Metric that decides; default: the feature's own. Without validation rows "
+        "none does, and the last weights are kept.",
     )
     steps_per_checkpoint: Whole = Field(
         0, description="Steps between checkpoints and evaluations; 0: an epoch's."

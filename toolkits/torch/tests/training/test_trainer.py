@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -397,10 +398,45 @@ def test_more_of_a_metric_can_be_better():
     assert state["best"]["value"] == max(state["statistics"]["validation"]["z"]["accuracy"])
 
 
-def test_without_validation_rows_the_training_loss_decides():
-    state = in_process(TinyRun({"epochs": 3}, validation_rows=0))["state"]
-    assert state["best"]["value"] == min(state["statistics"]["training"]["combined"]["loss"])
-    assert "validation" not in state["statistics"]
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_without_validation_rows_every_epoch_is_trained_and_the_last_weights_kept(evaluated):
+    """The noise of the training loss stopped the run, and picked the weights."""
+    options = {"epochs": 12, "learning_rate": 1.0, "optimizer": "adam", "early_stop": 1}
+    options["evaluate_training_set"] = evaluated
+    loop = tiny_loop(TinyRun(options, validation_rows=0), SingleProcess())[0]
+    finished = loop.run()
+    losses = finished.state.statistics["training"]["combined"]["loss"]
+    assert finished.state.step == 120
+    assert losses != sorted(losses, reverse=True)
+    assert finished.best_weights is finished.last_weights
+    best = finished.state.best
+    assert (best["step"], best["metric"]) == (120, "loss")
+    assert "validation" not in finished.state.statistics
+    for told in loop.progress.rounds:
+        assert (told.best, told.best_evaluation, told.patience_left) == (None, None, None)
+
+
+@pytest.mark.parametrize("killed", [15, 19])
+def test_a_run_without_validation_rows_that_was_judged_before_goes_on(
+    killed, tmp_path, monkeypatch
+):
+    """As an older version began it: with a best round by the training loss, and patience."""
+    options = {"epochs": 6, "learning_rate": 1.0, "optimizer": "adam", "early_stop": 2}
+    whole = in_process(TinyRun(options, validation_rows=0))
+    run = TinyRun(options, validation_rows=0, checkpoints=str(tmp_path), kill={0: killed})
+    loop = tiny_loop(replace(run, signal=int(signal.SIGINT)), SingleProcess())[0]
+    save = loop.save
+
+    def as_before(**how):
+        loop.state.best["step"], loop.state.rounds_without_improvement = 3, 1
+        loop.best_weights = {name: each + 1 for name, each in loop._weights().items()}
+        save(**how)
+
+    loop.save = as_before
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    assert checkpoint.load_newest(tmp_path).state["train"]["rounds_without_improvement"] == 1
+    same(in_process(run), whole)
 
 
 def test_without_validation_rows_the_goal_is_one_of_the_training_set():
@@ -536,7 +572,7 @@ def test_the_goal_is_chosen_as_in_ludwig(asked, chosen, monkeypatch):
 
 
 def test_a_goal_is_checked_where_nothing_is_validated(monkeypatch):
-    """The training loss decided without a word, whatever was asked for."""
+    """What is asked for is a mistake, or told, though nothing decides."""
     monkeypatch.setattr(TinyFeature, "metrics", lambda self, _: {"usual": None})
 
     def made(**asked):
@@ -549,7 +585,8 @@ def test_a_goal_is_checked_where_nothing_is_validated(monkeypatch):
     assert (str(found), found.passed_over) == ("training loss of combined", "usual")
     for asked in ({}, {"validation_field": "y"}, {"validation_metric": "loss"}):
         assert (made(**asked).metric, made(**asked).passed_over) == ("loss", "")
-    assert made(validation_metric="usual", evaluate_training_set=True).metric == "usual"
+    found = made(validation_metric="usual", evaluate_training_set=True)
+    assert (found.metric, found.passed_over) == ("usual", "usual")
 
 
 @pytest.mark.parametrize("split", ["train", "training", "validation"])
@@ -622,6 +659,9 @@ def test_a_round_tells_where_the_run_stands(best, since, patience, told):
     assert (found.split, found.feature, found.metric) == ("validation", "y", "loss")
     assert found.value == 0.7
     assert (found.best, found.best_evaluation, found.patience_left) == told
+    monitor.split = "training"
+    found = round_of(plan, patience, monitor, state, {"training": {}}, Progress())
+    assert (found.best, found.best_evaluation, found.patience_left) == (None, None, None)
 
 
 def test_batch_sizes_that_workers_cannot_share_are_a_config_error():

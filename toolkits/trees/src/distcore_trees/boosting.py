@@ -225,7 +225,6 @@ class Boosting:
         standing, name, watched = self.lead.standing, self.lead.feature.name, self.lead.watched
         split = "validation" if self.validates else "training"
         value = metrics[split].get(name, {}).get(watched)
-        best = standing.value if self.validates else value
         patience = self.options.early_stopping_rounds if self.validates else 0
         if self._is_over(self.lead) and not self._over():  # others grow on
             patience = 0
@@ -239,8 +238,8 @@ class Boosting:
             feature=name,
             metric=watched,
             value=value,
-            best=best,
-            best_evaluation=standing.best if best is not None else None,
+            best=standing.value,
+            best_evaluation=standing.best if standing.value is not None else None,
             patience_left=max(0, patience - (self.rounds - standing.best)) if patience else None,
             seconds=round(time.monotonic() - self.progress.started, 3),
             unit=UNIT,

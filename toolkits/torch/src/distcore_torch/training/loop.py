@@ -83,8 +83,9 @@ class Work:
 
 @dataclass
 class Finished:
-    """What a rank ends with: the best round's weights and the last, by state_dict's names (rank
-    0's are written). stopped: why an extension had it end before its time."""
+    """What a rank ends with: the best round's weights (without validation rows the last ones) and
+    the last, by state_dict's names (rank 0's are written). stopped: why an extension had it
+    end before its time."""
 
     best_weights: Weights
     last_weights: Weights
@@ -119,11 +120,7 @@ class TrainLoop:
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
         self.monitor = Monitor(work.features, options, work.validation is not None)
         if self.monitor.passed_over and strategy.rank.index == 0:
-            tell_passed_over(
-                self.monitor.passed_over,
-                f"the {self.monitor} does",
-                ", or set trainer.evaluate_training_set",
-            )
+            tell_passed_over(self.monitor.passed_over, "the last weights are kept")
         loaders = {"training": work.train_in_order, "validation": work.validation}
         self.rounds = Rounds(
             work.module,
@@ -246,7 +243,8 @@ class TrainLoop:
         )
 
     def _round(self) -> bool:
-        """Evaluate, remember the best, save a checkpoint; True: training is over."""
+        """Evaluate, remember the best where there are validation rows, save a checkpoint; True:
+        training is over."""
         state, work = self.state, self.work
         self.sentinel.look(state.step)
         self.stepper.check_parameters()
@@ -262,7 +260,10 @@ class TrainLoop:
         }
         with self.callbacks.evaluating():
             scores = self._scores()
-            if state.judge(self.monitor.value(scores), self.monitor.higher, label):
+            if work.validation is None:
+                state.keep(self.monitor.value(scores), label)
+                self.best_weights = {}
+            elif state.judge(self.monitor.value(scores), self.monitor.higher, label):
                 self.best_weights = {}  # before others are copied beside them
                 self.best_weights = self._weights() if self._first else {}
         for split, found in scores.items():

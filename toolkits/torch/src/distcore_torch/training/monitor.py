@@ -19,24 +19,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("distcore")
 
 
-def tell_passed_over(metric: str, instead: str, or_else: str = "") -> None:
-    """Warn that a `validation_metric` has no rows. instead: what becomes of the rounds. or_else:
-    what helps beside validation rows."""
+def tell_passed_over(metric: str, instead: str) -> None:
+    """Warn that a `validation_metric` has no rows. instead: what becomes of the rounds."""
     log.warning(
         "There are no validation rows, so trainer.validation_metric %s picks no round: %s. Give "
-        "preprocessing.split a validation part, or a validation_set beside the training_set%s.",
+        "preprocessing.split a validation part, or a validation_set beside the training_set.",
         printable(metric),
         instead,
-        or_else,
     )
 
 
 class Monitor:
     """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`).
 
-    Without a validation split the training loss decides; passed_over: the metric that was asked
-    for, which then does not. Raises ConfigError for a field or metric
-    that is not there. A feature's own choice of metric is believed: to look would import the
+    Without a validation split nothing decides: rounds tell of the training split. passed_over: the
+    metric that was asked for all the same. Raises ConfigError for a field or metric that is not
+    there. A feature's own choice of metric is believed: to look would import the
     metrics before the first step.
     """
 
@@ -47,9 +45,9 @@ class Monitor:
         asked = options.validation_field, options.validation_metric
         self.field, self.metric = self._choose(*asked)
         self.passed_over = ""
+        if not validates and self.metric != "loss" and options.validation_metric is not None:
+            self.passed_over = self.metric
         if not validates and not options.evaluate_training_set:
-            if self.metric != "loss" and options.validation_metric is not None:
-                self.passed_over = self.metric
             self.field, self.metric = options.validation_field or COMBINED, "loss"
         scheduler = options.learning_rate_scheduler
         split = scheduler.reduce_eval_split
@@ -72,7 +70,7 @@ class Monitor:
         return f"{self.split} {self.metric} of {self.field}"
 
     def value(self, scores: JSON) -> float | None:
-        """The deciding value of a round; None if it has none."""
+        """The value of a round, which decides if it is of validation rows; None if it has none."""
         return _value(scores, self.split, self.field, self.metric)
 
     def plateau_value(self, scores: JSON) -> float | None:

@@ -23,7 +23,7 @@ def round_of(
     scores: JSON,
     progress: Progress,
 ) -> Round:
-    """The round that has just been judged and recorded.
+    """The round that has just been recorded, and judged where there are validation rows.
 
     Args:
         patience: `trainer.early_stop`: rounds without a better one; 0 or less means never to stop
@@ -34,6 +34,8 @@ def round_of(
     recorded = state.statistics.get(monitor.split, {}).get(monitor.field, {})
     evaluation = max((len(values) for values in recorded.values()), default=1)
     since = state.rounds_without_improvement
+    judged = monitor.split == "validation"
+    best = state.best if judged else {}
     return Round(
         evaluation=evaluation,
         epoch=state.step / plan.steps_per_epoch,
@@ -44,8 +46,8 @@ def round_of(
         feature=monitor.field,
         metric=monitor.metric,
         value=monitor.value(scores),
-        best=state.best.get("value"),
-        best_evaluation=evaluation - since if state.best else None,
-        patience_left=max(0, patience - since) if patience > 0 else None,
+        best=best.get("value"),
+        best_evaluation=evaluation - since if best else None,
+        patience_left=max(0, patience - since) if patience > 0 and judged else None,
         seconds=round(time.monotonic() - progress.started, 3),
     )

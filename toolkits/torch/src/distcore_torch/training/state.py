@@ -60,7 +60,8 @@ class TrainState:
     over all epochs.
 
     round_step: the step of the last evaluation round. rows: rows seen since that round.
-    best: {"epoch", "step", "value", "metric", "feature"}, {} before a round had a finite value.
+    best: {"epoch", "step", "value", "metric", "feature"}, {} before a round had a finite value;
+        without validation rows of the last round.
     rounds_without_improvement: since that one.
     statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     """
@@ -104,6 +105,10 @@ class TrainState:
                 self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(
                     metric, []
                 ).append(value)
+
+    def keep(self, value: float | None, label: JSON) -> None:
+        """Take a round's value where nothing judges it: its weights replace those before."""
+        self.best, self.rounds_without_improvement = {**label, "value": value}, 0
 
     def judge(self, value: float | None, higher: bool, label: JSON) -> bool:
         """Take a round's deciding value; True: it is the best so far. One without a finite value
