@@ -62,3 +62,13 @@ def test_a_table_of_any_width_is_looked_at_a_few_columns_at_a_time(tmp_path, mon
         )
         assert drifts_of(reader, names) == found
     assert max(map(len, together)) == 2 < len(names)
+
+
+def test_a_split_without_rows_is_left_out(tmp_path):
+    """The summary of an experiment without validation rows lacked its columns."""
+    config = data.config(str(tmp_path / "cache"))
+    config["preprocessing"] = {"split": {"type": "random", "probabilities": [0.8, 0.0, 0.2]}}
+    cache = distcore.preprocess(config, data.table(), view="none")
+    with open_cache(cache) as reader:
+        names = [name for name, column in reader.columns.items() if column.width == 1]
+        assert [list(each) for each in drifts_of(reader, names).values()] == [["test"]] * len(names)

@@ -26,7 +26,7 @@ AT_ONCE = 64 << 20
 
 def drifts_of(reader: CacheReader, names: Sequence[str]) -> dict[str, dict[str, float]]:
     """`drifts` of each of these columns of a cache, which hold a number or a code a row."""
-    rows = {split: min(LOOKED_AT, reader.rows(split)) for split in SPLITS}
+    rows = {split: min(LOOKED_AT, n) for split in SPLITS if (n := reader.rows(split))}
     several = max(1, AT_ONCE // (4 * max(1, sum(rows.values()))))
     found: dict[str, dict[str, float]] = {}
     for start in range(0, len(names), several):
