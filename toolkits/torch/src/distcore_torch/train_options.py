@@ -198,7 +198,9 @@ class TrainerOptions(Options):
         "none does, and the last weights are kept.",
     )
     steps_per_checkpoint: Whole = Field(
-        0, description="Steps between checkpoints and evaluations; 0: an epoch's."
+        0,
+        description="Steps between checkpoints and evaluations, also more than an epoch's; 0: an "
+        "epoch's.",
     )
     checkpoints_per_epoch: Whole = Field(
         0, description="Checkpoints and evaluations an epoch; 0: one."

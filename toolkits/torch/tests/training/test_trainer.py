@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -638,6 +639,34 @@ def test_rounds_of_a_plan(options, due):
     plan = TrainPlan.of(TrainerOptions(batch_size=10, **options), workers=1, rows=95)
     assert [step for step in range(1, plan.total_steps + 1) if plan.round_due(step)] == due
     assert plan.steps_per_round == due[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"steps_per_checkpoint": 10}, ""),
+        ({"steps_per_checkpoint": 15}, "15 is more than the 10 steps .* every 1.5 epochs"),
+        ({"steps_per_checkpoint": 99, "epochs": 1}, ""),
+        ({"gradient_accumulation_steps": 2}, ""),
+        (
+            {"gradient_accumulation_steps": 2, "train_steps": 9, "steps_per_checkpoint": 3},
+            "trainer.train_steps and trainer.steps_per_checkpoint count updates .* of 2 batches",
+        ),
+        (
+            {
+                "gradient_accumulation_steps": 2,
+                "learning_rate_scheduler": {"decay": "cosine", "t_0": 5},
+            },
+            "learning_rate_scheduler.t_0 counts updates",
+        ),
+    ],
+)
+def test_where_steps_mean_something_else_in_ludwig_it_is_told(options, said, caplog):
+    """A checkpoint every 1,000 steps of a short epoch had early_stop wait for 200 epochs."""
+    run = TinyRun({"batch_size": 16 // options.get("gradient_accumulation_steps", 1), **options})
+    tiny_loop(run, SingleProcess())
+    assert re.search(said, caplog.text)
+    assert bool(said) == bool(caplog.text)
 
 
 @pytest.mark.parametrize(

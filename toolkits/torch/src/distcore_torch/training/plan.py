@@ -82,6 +82,33 @@ class TrainPlan:
         return step % self.steps_per_round == 0 or step >= self.total_steps
 
 
+def ludwigs_otherwise(plan: TrainPlan, options: TrainerOptions) -> list[str]:
+    """What options of the length of rounds, or counted in steps, mean here and not in Ludwig."""
+    found = []
+    if plan.steps_per_round > plan.steps_per_epoch:
+        found.append(
+            f"trainer.steps_per_checkpoint {options.steps_per_checkpoint} is more than the "
+            f"{plan.steps_per_epoch} steps of an epoch: evaluations, and with them early_stop, "
+            f"come every {plan.steps_per_round / plan.steps_per_epoch:.3g} epochs. Ludwig has them "
+            "after each: leave it out for that"
+        )
+    scheduler = options.learning_rate_scheduler
+    counted = {
+        "train_steps": options.train_steps,
+        "steps_per_checkpoint": options.steps_per_checkpoint,
+        "learning_rate_scheduler.decay_steps": scheduler.decay == "exponential",
+        "learning_rate_scheduler.t_0": scheduler.decay == "cosine" and scheduler.t_0,
+    }
+    if plan.accumulation > 1 and any(counted.values()):
+        named = [f"trainer.{name}" for name, given in counted.items() if given]
+        found.append(
+            f"{' and '.join(named)} count{'s' if len(named) == 1 else ''} updates of the weights, "
+            f"each of {plan.accumulation} batches (gradient_accumulation_steps); Ludwig counts "
+            "batches"
+        )
+    return found
+
+
 def refuse_without_parts(options: TrainerOptions, workers: int) -> None:
     """Raise ConfigError if exact training has fewer parts than workers.
 

@@ -26,7 +26,7 @@ from distcore_core.registry.manager import Plugins
 from distcore_torch.training.bound import BoundTrainer
 from distcore_torch.training.job import own_checkpoints, train_options
 from distcore_torch.training.launched import launched_rank
-from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.plan import TrainPlan, ludwigs_otherwise
 from distcore_torch.training.rank_process import last_checkpoint, train_rank
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TorchTrainer(BoundTrainer):
             "steps": plan.total_steps if rows or options.train_steps else None,
             "epochs": plan.total_steps / plan.steps_per_epoch if rows else None,
             "steps_per_evaluation": plan.steps_per_round if rows else None,
-            "notes": exact_notes(options),
+            "notes": [*exact_notes(options), *(ludwigs_otherwise(plan, options) if rows else ())],
         }
 
     def check_features(self, job: TrainJob, features: FeatureSet, validates: bool) -> None:
