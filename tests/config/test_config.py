@@ -243,6 +243,28 @@ def test_every_older_spelling_leaves_a_note_with_its_line() -> None:
     assert len(set(notes)) == len(notes) > 10
 
 
+@pytest.mark.parametrize(
+    ("flat", "expected"),
+    [
+        ("", {"use_bias": False, "fc_use_bias": False}),
+        ("decoder: {fc_use_bias: true}, ", {"use_bias": False, "fc_use_bias": True}),
+        ("decoder: {use_bias: true}, ", {"use_bias": True, "fc_use_bias": False}),
+    ],
+)
+def test_a_flat_option_that_a_decoder_knows_of_both_its_layers_is_of_both(flat, expected) -> None:
+    """As in Ludwig. A decoder without fully connected layers had it nowhere."""
+    config = read(
+        f"""
+        input_features: [{{name: a, type: number}}]
+        output_features: [{{name: z, type: number, {flat}use_bias: false}}]
+    """
+    )
+    found = config.output_features[0].options["decoder"]
+    assert {name: found[name] for name in expected} == expected
+    (note,) = [each for each in config.notes if "output_features.use_bias" in each]
+    assert note.count("`output_features.decoder.") == [*expected.values()].count(False)
+
+
 def test_a_flat_option_of_many_features_is_noted_once_with_its_first_line() -> None:
     flat = """
         input_features:

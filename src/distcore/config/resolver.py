@@ -36,7 +36,7 @@ FULLY_CONNECTED = (
     "dropout",
 )
 """Flat options of an output feature that a decoder knows with `fc_` before them (Ludwig before
-0.6)."""
+0.6); of its last layer, too, where it knows them without."""
 
 
 class Resolver:
@@ -216,16 +216,17 @@ class Resolver:
         inside = fields_at(model, (section,), {section: inner})
         moved = dict(options)
         for option in [each for each in options if each not in known]:
-            renamed = f"fc_{option}" if option in FULLY_CONNECTED else option
-            target = renamed if role == "output" and renamed in inside else option
-            if target in inside and target not in inner:
+            layers = role == "output" and option in FULLY_CONNECTED
+            names = [f"fc_{option}", option] if layers else [option]
+            targets = [each for each in names if each in inside and each not in inner]
+            if targets:
                 line, _ = self.source_map.find((*path, option))
-                inner[target] = moved.pop(option)
-                self.source_map.follow(inner[target], (*path, option), (*path, section, target))
-                self._note_once(
-                    line,
-                    f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`",
-                )
+                value = moved.pop(option)
+                for target in targets:
+                    inner[target] = value
+                    self.source_map.follow(value, (*path, option), (*path, section, target))
+                said = " and ".join(f"`{path[0]}.{section}.{target}`" for target in targets)
+                self._note_once(line, f"`{path[0]}.{option}` is an older spelling of {said}")
                 moved[section] = inner
         return moved
 
