@@ -127,8 +127,8 @@ class R2(_Doubles, R2Score):
 
 
 class _Thresholded:
-    """A metric of predictions that are true from the threshold on, as in Ludwig (torchmetrics:
-    above it)."""
+    """A metric of predictions that are true from the threshold on (torchmetrics: above it). In
+    Ludwig accuracy alone is, and the others go by 0.5."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__(validate_args=False)  # type: ignore[call-arg]
