@@ -286,13 +286,39 @@ def test_a_plugins_command_is_parsed_as_our_own_are(capsys: pytest.CaptureFixtur
     for words, said in (
         (["hyperopt", "--confg", "c.yaml"], "has no option --confg. Did you mean --config?"),
         (["hyperopt", "--k_fold", "3"], "cross validation is not supported"),
-        (["report", "here", "there"], "'there' is one word too many"),
+        (["hyperopt", "-mlp", "m"], "train and experiment start from a model's weights"),
+        (["report", "here", "there"], "'there' is one word too many. See"),
         (["cache"], "the following arguments are required: ACTION"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(words)
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["train", "-c", "x", "--dataset", "y", "--gpus", "0", "1"],
+            "several GPUs are one word, --gpus 0,1",
+        ),
+        (["train", "-c", "x", "--dataset", "y", "here"], "'here' is one word too many. See"),
+        (["predict", "--model-load-path", "m"], "predict and evaluate read a model with"),
+    ],
+)
+def test_words_that_ludwig_takes_otherwise_are_told(words, said, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_command_of_ludwigs_is_told_by_what_does_its_work() -> None:
+    done = distcore("init_config", "--dataset", "x")
+    assert done.returncode == 2
+    assert "It is Ludwig's; here `distcore init` writes a config." in done.stderr
+    assert parse("train", "--model-load-path", "m").model_load_path == "m"
 
 
 def test_an_option_of_a_plugins_command_may_have_the_name_of_one_that_ludwig_has(

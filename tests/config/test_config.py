@@ -3,6 +3,7 @@ secret written."""
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -263,6 +264,20 @@ def test_a_flat_option_that_a_decoder_knows_of_both_its_layers_is_of_both(flat, 
     assert {name: found[name] for name in expected} == expected
     (note,) = [each for each in config.notes if "output_features.use_bias" in each]
     assert note.count("`output_features.decoder.") == [*expected.values()].count(False)
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("{type: local, trainer: {strategy: fsdp}}", "Ludwig's strategy 'fsdp' is not carried out"),
+        ("{type: local, preprocessor_kwargs: {num_cpu: 2}}", "backend.processor has what there is"),
+        ("{type: local, procesor: local}", "did you mean 'processor'?"),
+    ],
+)
+def test_what_ludwig_has_of_a_backend_and_nobody_here_is_told(backend, said) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        read(SMALL, f"backend: {backend}\n")
+    assert len(caught.value.issues) == 1
 
 
 def test_a_flat_option_of_many_features_is_noted_once_with_its_first_line() -> None:

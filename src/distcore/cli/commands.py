@@ -124,6 +124,7 @@ def offered_command(name: str) -> Offered:
     none."""
     import difflib
 
+    from distcore.cli import ludwig_flags
     from distcore_core.contracts import COMMAND
     from distcore_core.errors import UserError
     from distcore_core.registry.manager import Plugins
@@ -135,4 +136,6 @@ def offered_command(name: str) -> Offered:
     known += [each for each in plugins.names(COMMAND.kind) if each not in known]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
+    if name in ludwig_flags.COMMANDS:
+        hint = f"It is Ludwig's; here {ludwig_flags.COMMANDS[name]}."
     raise UserError(f"There is no command {name!r}. {hint}")

@@ -31,8 +31,25 @@ NOT_CARRIED_OUT = {
     "preprocessing_config": (["-pc"], "give the config with --config"),
     "preprocessing_config_str": (["-pcs"], "give the config with --config_str"),
     "hyperopt_log_verbosity": (["-hlv"], "use --logging_level"),
+    "model_load_path": (
+        ["-mlp"],
+        "train and experiment start from a model's weights; predict and evaluate read a model with "
+        "--model_path",
+    ),
 }
 """Flags of Ludwig that it would be wrong to pass over: what is so instead."""
+
+COMMANDS = {
+    "init_config": "`distcore init` writes a config",
+    "render_config": "`distcore plan` shows what a config comes to",
+    "visualize": "`distcore report` draws a run, and `distcore compare` several",
+    "collect_summary": "`distcore.load(…).predictor.module` is the network, from Python",
+    "collect_weights": "`distcore.load(…).predictor.module` is the network, from Python",
+    "collect_activations": "`distcore.load(…).predictor.module` is the network, from Python",
+    "serve": "`distcore.load(…).predict(…)` predicts, from Python",
+    "check_install": "`distcore doctor` checks the machine and the plugins",
+}
+"""Commands of Ludwig that are none of ours: what does their work."""
 
 
 def not_carried_out(words: Sequence[str], known: Container[str] = ()) -> str | None:

@@ -227,7 +227,8 @@ def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
     known = [option for action in command._actions for option in action.option_strings]
     first = next((word.partition("=")[0] for word in words if word.startswith("-")), words[0])
     if not first.startswith("-"):
-        command.error(f"{first!r} is one word too many")
+        gpus = "; several GPUs are one word, --gpus 0,1" if first.isdigit() else ""
+        command.error(f"{first!r} is one word too many{gpus if '--gpus' in known else ''}")
     # `--seed` is a word of --random_seed, though --set is spelled more like it.
     near = [
         each for each in known if first.removeprefix("--") in each.removeprefix("--").split("_")

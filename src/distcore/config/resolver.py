@@ -175,7 +175,8 @@ class Resolver:
             known |= set(fields_at(model, ()) if model is not None else ())
         own = {option: value for option, value in options.items() if option in known}
         for option in options.keys() - own.keys():
-            self._wrong(("backend", option), unknown_option(option, known))
+            told = self.plugins.known_elsewhere(SECTION.kind, f"backend.{option}")
+            self._wrong(("backend", option), told or unknown_option(option, known))
         return (
             own
             if self.backend is None

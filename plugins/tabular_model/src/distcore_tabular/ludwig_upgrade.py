@@ -46,6 +46,8 @@ _SECTIONS = {
         ),
         "is for Ludwig's language models, which are not carried out here; remove it",
     ),
+    "backend.preprocessor_kwargs": "Ludwig's resources of preprocessing are not carried out here; "
+    "backend.processor has what there is, such as `{type: dask, parallelism: 4}`",
     "preset": "Ludwig's presets are not carried out here; write out the sections that you want",
 }
 """Ludwig's sections that are not carried out, and what to do."""
@@ -99,6 +101,11 @@ def known(kind: str, name: str) -> str | None:
     """What a name is that is Ludwig's and that no installed plugin offers; None for any other."""
     if kind == "features" and name in LUDWIG_TYPES:
         return f"Ludwig's feature type {name!r} needs a plugin that is not installed."
+    if kind == "trainers" and name in ("deepspeed", "fsdp", "accelerate"):
+        return (
+            f"Ludwig's strategy {name!r} is not carried out, and no plugin is known that does: "
+            "every worker holds the whole model (data_parallel)."
+        )
     if kind == "sections":
         return _SECTIONS.get(name)
     return None
