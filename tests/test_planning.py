@@ -33,6 +33,16 @@ def config(folder, **changes):
     return data.config(str(folder / "cache"), **changes)
 
 
+def test_of_a_cache_in_a_bucket_nobody_says_what_is_free(folder):
+    """The plan ended in a TypeError until the cache was built."""
+    bucket = data.config(f"memory://{folder.name}/cache")
+    told = render(distcore.plan(bucket, str(folder / "data.csv")))
+    assert f"miss: memory://{folder.name}/cache/" in told
+    assert "are free" not in " ".join(told.split())
+    here = render(distcore.plan(config(folder), str(folder / "data.csv")))
+    assert "are free" in " ".join(here.split())
+
+
 def test_it_changes_nothing_and_then_the_run_does_what_it_said(folder, monkeypatch):
     monkeypatch.chdir(folder)
     before = tree(folder)

@@ -83,10 +83,10 @@ def _cache(cache: JSON) -> Iterator[str]:
         yield from _said("cache", f"hit: {place} ({human_bytes(cache['bytes'])}) is used as it is")
         return
     why = "miss" if cache["state"] == "miss" else "damaged"
-    free = f"{human_bytes(cache['free_bytes'])} are free"
-    yield from _said(
-        "cache", f"{why}: {place} would be built, about {human_bytes(cache['bytes'])}; {free}"
-    )
+    text = f"{why}: {place} would be built, about {human_bytes(cache['bytes'])}"
+    if cache["free_bytes"] is not None:  # nobody knows of a bucket
+        text += f"; {human_bytes(cache['free_bytes'])} are free"
+    yield from _said("cache", text)
 
 
 def _training(training: JSON, exact: bool) -> Iterator[str]:
