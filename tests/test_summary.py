@@ -25,35 +25,59 @@ from distcore_torch.training import scores
 def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
     """The trainers of the documents said {"epoch", "step"}, and the report of their runs was made
     without a headline."""
+    session = session_after()
+    told = {"epoch": 1, "step": 7}
+    trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
+    expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
+    assert summary_of(session, trained)["best"] == expected
+
+
+def session_after(**told):
+    """A session whose training told one round."""
     progress = Progress()
-    progress.tell(
-        Round(
-            evaluation=1,
-            epoch=1.0,
-            epochs=1.0,
-            step=7,
-            metrics={"validation": {"y": {"loss": 0.5}}},
-            split="validation",
-            feature="y",
-            metric="loss",
-            value=0.5,
-            best=0.5,
-            best_evaluation=1,
-            patience_left=None,
-            seconds=0.1,
-        )
-    )
-    session = SimpleNamespace(
+    first = {
+        "evaluation": 1,
+        "epoch": 1.0,
+        "epochs": 1.0,
+        "step": 7,
+        "metrics": {"validation": {"y": {"loss": 0.5}}},
+        "split": "validation",
+        "feature": "y",
+        "metric": "loss",
+        "value": 0.5,
+        "best": 0.5,
+        "best_evaluation": 1,
+        "patience_left": None,
+        "seconds": 0.1,
+    }
+    progress.tell(Round(**{**first, **told}))
+    return SimpleNamespace(
         progress=progress,
         command="train",
         backend_name="local",
         directory=None,
         config=SimpleNamespace(source="", backend=SimpleNamespace(cache_credentials=None)),
     )
-    told = {"epoch": 1, "step": 7}
-    trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
-    expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
-    assert summary_of(session, trained)["best"] == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "loss"),
+    [
+        ({"evaluation": 20, "scored": 7, "best_evaluation": 7}, 0.2),  # trees
+        ({"evaluation": 20, "best_evaluation": 20}, 0.2),  # trees, the last round is the best
+        ({"evaluation": 20, "best_evaluation": 7}, 0.3),  # trees of an older log
+        ({"evaluation": 3, "best_evaluation": 1}, 0.3),  # a network: the first of equals
+        ({"evaluation": 3, "best": None, "best_evaluation": None}, 0.3),
+    ],
+)
+def test_of_rounds_with_one_score_the_summary_tells_that_of_the_model(tmp_path, told, loss):
+    """Trees were told with the loss of an evaluation before, where its accuracy was the same."""
+    curves = {"accuracy": [0.95, 0.94, 0.95], "loss": [0.3, 0.5, 0.2], "none": []}
+    best = {"epoch": 7, "step": 7, "value": 0.95, "metric": "accuracy", "feature": "y"}
+    statistics = {"validation": {"y": curves}}
+    trained = TrainResult(model=tmp_path, statistics=statistics, best=best, steps=20, epochs=20.0)
+    scores = summary_of(session_after(metric="accuracy", **told), trained)["scores"]
+    assert scores == {"y": {"accuracy": {"validation": 0.95}, "loss": {"validation": loss}}}
 
 
 def test_without_validation_rows_the_scores_are_those_of_the_last_round():

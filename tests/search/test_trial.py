@@ -77,6 +77,22 @@ def test_a_trial_is_judged_by_its_best_round(objective, score, round, evaluation
     assert found == {"score": score, "round": round, "rounds": 3, "evaluation": {"y": evaluation}}
 
 
+@pytest.mark.parametrize(
+    ("goal", "is_last", "round", "loss"),
+    [
+        ("maximize", True, 3, 0.2),
+        ("maximize", False, 1, 0.3),
+        ("minimize", True, 2, 0.5),  # the trainer keeps weights by another metric
+    ],
+)
+def test_of_rounds_with_one_score_the_trial_has_that_of_its_model(goal, is_last, round, loss):
+    """Of trees, the last: `evaluation` told the others' loss."""
+    curves = {"accuracy": [0.95, 0.94, 0.95], "loss": [0.3, 0.5, 0.2]}
+    trained = SimpleNamespace(statistics={"validation": {"y": curves}})
+    found = _outcome(None, None, trained, Objective("y", "accuracy", goal), (), is_last)
+    assert (found["round"], found["evaluation"]["y"]["loss"]) == (round, loss)
+
+
 @pytest.mark.parametrize("values", [[math.nan], [None], []])
 def test_a_trial_without_a_finite_value_has_failed(values):
     trained = SimpleNamespace(statistics={"validation": {"y": {"loss": values}}})

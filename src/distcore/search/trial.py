@@ -24,6 +24,7 @@ from distcore.search.substitute import Values, substitute
 from distcore.workflow import receipt, results
 from distcore.workflow.description import describe
 from distcore.workflow.session import Session, open_session
+from distcore.workflow.summary import is_of_the_model, last_round
 from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
 from distcore_core.io.atomic import remove_directory
@@ -140,7 +141,8 @@ def fit_trial(
             work.skip,
             "skip_save_training_statistics",
         )
-        found = _outcome(session, cache, trained, work.objective, work.skip)
+        is_last = is_of_the_model(last_round(session, trained))
+        found = _outcome(session, cache, trained, work.objective, work.skip, is_last)
         if "skip_save_model" in work.skip:
             results.remove_model(session, trained.model)
         else:
@@ -190,9 +192,18 @@ def _prepared(session: Session, data: Data) -> Cache:
 
 
 def _outcome(
-    session: Session, cache: Cache, trained: TrainResult, objective: Objective, skip: Any
+    session: Session,
+    cache: Cache,
+    trained: TrainResult,
+    objective: Objective,
+    skip: Any,
+    is_last: bool = False,
 ) -> JSON:
+    """is_last: whether the last evaluation is of the model, and so the one among equals."""
     score, place = objective.of_statistics(trained.statistics)
+    if is_last and place is not None:
+        values = trained.statistics[objective.told][objective.feature][objective.metric]
+        place = len(values) - 1 if values[-1] == score else place
     found: JSON = {
         "rounds": _rounds(trained.statistics),
         "round": None if place is None else place + 1,

@@ -25,10 +25,10 @@ LARGEST_YAML = 65_536
 def summary_of(session: Session, trained: TrainResult) -> JSON:
     """What is known when training has ended: the run, its best round, scores, time and memory,
     the user's YAML."""
-    scores = _training_scores(trained)
+    last = last_round(session, trained)
+    scores = _training_scores(trained, is_of_the_model(last))
     stages = [each._asdict() for each in session.progress.stages_finished]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT_OF_PEAK
-    last = _last_round(session, trained)
     return {
         "command": session.command,
         "backend": session.backend_name,
@@ -70,7 +70,7 @@ def users_yaml(session: Session) -> str | None:
     return text + "".join(f"\n# changed by {each}=…" for each in settings)
 
 
-def _last_round(session: Session, trained: TrainResult) -> JSON:
+def last_round(session: Session, trained: TrainResult) -> JSON:
     """The last evaluation round, as `training_log.jsonl` has it; {} if there was none.
 
     The log is asked where a run was gone on with after its last one, which a kill may have kept
@@ -81,26 +81,36 @@ def _last_round(session: Session, trained: TrainResult) -> JSON:
     return next((each for each in reversed(logged) if each["step"] <= trained.steps), {})
 
 
+def is_of_the_model(last: JSON) -> bool:
+    """Whether the last round is of the model that is kept: trees are evaluated every so many, and
+    at the end those that are kept. last: as `last_round` has it."""
+    best = last.get("best_evaluation")
+    return best is not None and best == (last.get("scored") or last.get("evaluation"))
+
+
 def _best_of(last: JSON) -> JSON:
     """What the rounds say of the best one, for a trainer whose result says less."""
     return {"feature": last["feature"], "metric": last["metric"], "value": last["best"]}
 
 
-def _training_scores(trained: TrainResult) -> JSON:
-    """{output feature: {metric: {split: value in the best round}}}."""
+def _training_scores(trained: TrainResult, is_last: bool) -> JSON:
+    """{output feature: {metric: {split: value in the best round}}}. is_last: whether that is the
+    last one."""
     scores: JSON = {}
     best = trained.best
     for split, outputs in trained.statistics.items():
         for output, metrics in outputs.items():
             for metric, values in metrics.items():
-                place = _best_place(trained.statistics, best, len(values))
-                if place is not None and isinstance(values[place], int | float):
+                count = len(values)
+                place = count - 1 if is_last else _best_place(trained.statistics, best, count)
+                if values and isinstance(values[place], int | float):
                     scores.setdefault(output, {}).setdefault(metric, {})[split] = values[place]
     return scores
 
 
 def _best_place(statistics: JSON, best: JSON, count: int) -> int | None:
-    """The index of the best round among `count`; without validation rows the last one."""
+    """The index of the best round among `count`, the first of equals; without validation rows
+    the last one."""
     if not count:
         return None
     judged = statistics.get("validation", {}).get(best.get("feature"), {})
