@@ -25,8 +25,10 @@ from distcore.cli.main import main
 from distcore.config import document_of
 from distcore.config.overrides import override
 from distcore.workflow.folders import gone_if_refused
+from distcore.workflow.training_log import training_log
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
+from distcore_core.progress import Progress, Round
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_report.compare import (
@@ -614,6 +616,62 @@ def test_the_time_of_a_resumed_run_is_that_of_all_its_starts() -> None:
         trained_seconds([{"seconds": 1.0}, {"seconds": 3.0}, {"seconds": 0.5}, {"seconds": 2.0}])
         == 5.0
     )
+
+
+def test_starts_of_one_long_epoch_each_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was seen only where it took less time than the one before: 1 h of 3. The folder said
+    that it was begun when its last start ended."""
+    told_of: Any = {
+        "evaluation": 1,
+        "epoch": 1.0,
+        "epochs": 9.0,
+        "metrics": {},
+        "split": "validation",
+        "feature": "y",
+        "metric": "loss",
+        "value": 0.5,
+        "best": 0.5,
+        "best_evaluation": 1,
+        "patience_left": None,
+    }
+    clock = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000 + clock)
+    (tmp_path / "description.json").write_bytes(sealed({"config": {}}))
+    # The rounds of each command. In the last, workers are started again after the first round.
+    for told in ([3600.0], [3610.0, 7200.0], [3620.0, 3630.0]):
+        progress, before = Progress(), 0.0
+        with training_log(progress, tmp_path):
+            for seconds in told:
+                again = told[0] == 3620.0
+                clock += 5.0 + seconds if again else seconds - before
+                before = seconds
+                progress.tell(Round(**told_of, step=round(clock), seconds=seconds))
+    run = read_run(tmp_path, tmp_path, lambda _: False)
+    assert [each["seconds"] for each in run.log] == [3600.0, 3610.0, 7200.0, 3620.0, 3630.0]
+    assert run.seconds == 3600.0 + 7200.0 + 3620.0 + 3630.0
+    assert run.begun == 1_700_000_000 + 1000.0
+
+
+def test_a_run_that_was_gone_on_with_by_a_newer_version_is_begun_when_its_files_say(
+    tmp_path: Path,
+) -> None:
+    rounds: list[dict[str, Any]] = [
+        {"seconds": 9.0},
+        {"seconds": 10.0, "begun": 2e9},
+        {"seconds": 11.0, "begun": 2e9},
+    ]
+    lines = [sealed(each, line=True) for each in rounds]
+    (tmp_path / "training_log.jsonl").write_bytes(b"".join(lines))
+    description = tmp_path / "description.json"
+    description.write_bytes(sealed({"config": {}}))
+    for modified, begun in ((1e9, 1e9), (3e9, 2e9)):  # it is written anew at the end
+        os.utime(tmp_path / "training_log.jsonl", (3e9, 3e9))
+        os.utime(description, (modified, modified))
+        run = read_run(tmp_path, tmp_path, lambda _: False)
+        assert (run.begun, run.seconds) == (begun, 20.0)
 
 
 def test_a_curve_in_characters() -> None:

@@ -1,10 +1,12 @@
-"""training_log.jsonl: a line of JSON an evaluation round, sealed, written while the run goes on."""
+"""training_log.jsonl: a line of JSON an evaluation round, sealed, written while the run goes on.
+`begun`, the same in each line of one start, says when training began (seconds since 1970)."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -50,6 +52,8 @@ class _Writer:
 
     def __init__(self, path: Path) -> None:
         self.path, self._last_step, self._failed = path, math.inf, False
+        self._told = -math.inf
+        self._begun = 0.0
 
     def write(self, found: Round) -> None:
         """One line."""
@@ -59,10 +63,20 @@ class _Writer:
             if found.step <= self._last_step and self.path.exists():
                 self._drop_from(found.step)
             self._last_step = found.step
-            append(self.path, sealed(asdict(found), line=True))
+            line = {**asdict(found), "begun": self._begun_of(found)}
+            append(self.path, sealed(line, line=True))
         except OSError as error:
             self._failed = True
             log.warning("%s cannot be written and ends here: %s.", self.path, error.strerror)
+
+    def _begun_of(self, found: Round) -> float:
+        """When the start that the round is of began; workers that are started again begin after
+        the round before was told."""
+        now = time.monotonic()
+        if now - found.seconds > self._told:
+            self._begun = round(time.time() - found.seconds, 3)
+        self._told = now
+        return self._begun
 
     def _drop_from(self, step: int) -> None:
         """Cut off the lines of that step and of later ones, and one that a kill cut short."""

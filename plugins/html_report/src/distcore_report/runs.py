@@ -243,16 +243,18 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         description.get("data", {}).get("rows", {}),
         description.get("data", {}).get("digest", ""),
         record.get("parameters", {}),
-        _begun(folder),
+        _begun(folder, rounds),
         score=record.get("score"),
     )
 
 
-def _begun(folder: Path) -> float | None:
+def _begun(folder: Path, rounds: list[JSON]) -> float | None:
+    """The earliest that its files tell of: a run that was resumed wrote its description anew."""
+    times = [each["begun"] for each in rounds if "begun" in each]
     for path in (folder / DESCRIPTION, folder / LOG):
         with suppress(FileNotFoundError):
-            return path.stat().st_mtime
-    return None
+            times.append(path.stat().st_mtime)
+    return min(times, default=None)
 
 
 def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]:
@@ -287,12 +289,12 @@ def _trained_on(receipt: JSON, log: Path) -> bool:
 
 def trained_seconds(log: list[JSON]) -> float | None:
     """Of a run that was resumed, the time of each start together; None before the first round."""
-    total, before = 0.0, 0.0
+    total, before, start = 0.0, 0.0, None
     for each in log:
-        seconds = float(each.get("seconds", 0.0))
-        if seconds < before:
+        seconds, begun = float(each.get("seconds", 0.0)), each.get("begun")
+        if seconds < before or begun != start:  # logs of before have no `begun`
             total += before
-        before = seconds
+        before, start = seconds, begun
     return total + before if log else None
 
 
