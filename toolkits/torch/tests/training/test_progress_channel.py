@@ -12,6 +12,7 @@ from distcore_core.progress import Progress, Round
 from distcore_testing.rank_jobs import until
 from distcore_torch.training.progress_channel import (
     FileReporter,
+    Numbers,
     _rounds_of,
     file_progress_channel,
 )
@@ -23,7 +24,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
         path = progress_channel.reporter.path
         with progress_channel.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
-            worker.done, worker.loss = 7, torch.tensor(0.5)
+            worker.first, worker.done, worker.loss = 3, 7, torch.tensor(0.5)
             assert until(lambda: shown.done == 7, 120)
             assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == (
                 "train",
@@ -32,7 +33,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
                 64,
             )
             assert shown.loss == 0.5
-            worker.done, worker.first, worker.loss = 10, 3, None
+            worker.done, worker.loss = 10, None
     assert (shown.stage, shown.done) == ("", 10)
     assert shown.stages_finished[0][:2] == ("train", 7 * 64)
     assert not os.path.exists(path)
@@ -51,6 +52,23 @@ def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
         worker.done = 10
         worker.end()
     assert shown.stages_finished[0][:2] == ("train", 640)
+
+
+def test_workers_that_were_started_again_are_measured_from_where_training_began():
+    """An hour for one step since the restart: 99 hours left of ten minutes."""
+    shown = Progress()
+    for done, first, measured_from in (
+        (0, 0, 0),  # a look right after the stage began
+        (500, 500, 500),  # a run that is gone on with
+        (950, 500, 500),
+        (900, 900, 500),  # started again
+        (901, 900, 500),
+        (450, 400, 400),  # again, and the newest checkpoint was damaged
+    ):
+        Numbers(done, 1000, None, 64, first).show(shown, bool(shown.stage))
+        assert (shown.done, shown.first) == (done, measured_from)
+    shown.end()
+    assert shown.stages_finished[0].rows == 50 * 64
 
 
 def test_rounds_arrive_each_once_and_in_order():

@@ -57,10 +57,12 @@ class Numbers(NamedTuple):
         return cls(progress.done, progress.total, loss, progress.rows_per_unit, progress.first)
 
     def show(self, progress: Progress, begun: bool) -> None:
-        """Copy into the progress that is drawn. begun: its stage is under way already."""
+        """Copy into the progress that is drawn. begun: its stage is under way already, and is
+        measured from where it began, also after workers were started again."""
         if not begun:
             progress.begin("train", self.total, "steps", self.rows_per_unit)
-        progress.done, progress.first, progress.loss = self.done, self.first, self.loss
+        progress.first = min(progress.first, self.first) if progress.done else self.first
+        progress.done, progress.loss = self.done, self.loss
 
 
 class FileProgressChannel:
