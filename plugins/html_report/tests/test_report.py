@@ -102,6 +102,16 @@ def test_classes_of_a_matrix_that_is_written_by_cells(tmp_path: Path) -> None:
     assert "0.889" in text.partition(begin)[2]
 
 
+def test_a_threshold_is_told_as_exactly_as_it_was_counted(tmp_path: Path) -> None:
+    """Bins are 0.005 wide: that from 0.715 on was called 0.71."""
+    counts = {"negatives": [1] * 143 + [0] * 57, "positives": [0] * 143 + [1] * 57}
+    drawn = {"labels": ["no", "yes"], "confusion": [[143, 0], [0, 57]], "thresholds": counts}
+    write_vouched(folder(tmp_path) / "test_diagnostics.json", {"y": drawn})
+    told = re.findall(r"<tr><td class=number>(0\.\d+)( \(best F1\))?</td>", render(tmp_path))
+    assert ("0.715", " (best F1)") in told
+    assert [float(each) for each, _ in told] == [*(at / 10 for at in range(1, 8)), 0.715, 0.8, 0.9]
+
+
 def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text

@@ -62,7 +62,7 @@ def drawn(counts: JSON, labels: Sequence[str]) -> Iterator[str]:
     shown = [each for at, each in enumerate(found) if (at % STEPS == 0 and at) or each is best]
     rows = [
         [
-            f"{each.threshold:.2f}{' (best F1)' if each is best else ''}",
+            f"{each.threshold:.3f}{' (best F1)' if each is best else ''}",
             "–" if each.precision is None else f"{each.precision:.3f}",
             *(f"{value:.3f}" for value in (each.recall, each.f1, each.accuracy)),
         ]
