@@ -112,6 +112,16 @@ def test_a_threshold_is_told_as_exactly_as_it_was_counted(tmp_path: Path) -> Non
     assert [float(each) for each, _ in told] == [*(at / 10 for at in range(1, 8)), 0.715, 0.8, 0.9]
 
 
+def test_of_pairs_that_are_not_all_rows_it_is_said(tmp_path: Path) -> None:
+    for rows, told in ((3, "actual"), (4, "actual, 3 of the rows")):
+        drawn = {
+            "residuals": {"edges": [-1, 0, 1], "counts": [1, rows - 1]},
+            "pairs": [[1.0, 1.5], [2.0, 1.5], [3.0, 2.5]],
+        }
+        write_vouched(folder(tmp_path) / "test_diagnostics.json", {"y": drawn})
+        assert f"<figcaption>Predicted against {told}</figcaption>" in render(tmp_path)
+
+
 def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text

@@ -82,7 +82,6 @@ def test_residuals_with_no_double_between_them_are_one_bin(values):
 
 def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):
     monkeypatch.setattr(diagnostics, "SAMPLE", 4)
-    monkeypatch.setattr(diagnostics, "PAIRS", 3)
     drawn, behind = Residuals(), Residuals()
     drawn.update(np.array([3.0, np.inf]), np.array([1.0, 1.0]))
     behind.update(np.array([0.0, 4.0, 90.0]), np.array([1.0, 4.0, 0.0]))
@@ -91,7 +90,40 @@ def test_residuals_are_predictions_less_truths_of_the_first_rows(monkeypatch):
     edges, counts = found["residuals"]["edges"], found["residuals"]["counts"]
     assert (edges[0], edges[-1], sum(counts)) == (-1.0, 2.0, 3)
     assert [counts[place] for place in (0, 13, -1)] == [1, 1, 1]
-    assert found["pairs"] == [[1.0, 3.0], [1.0, 0.0]]
+    assert found["pairs"] == [[1.0, 3.0], [1.0, 0.0], [4.0, 4.0], [0.0, 90.0]]
+
+
+@pytest.mark.parametrize("ratings", [0, 5])
+def test_pairs_are_of_all_rows_however_they_come(ratings):
+    """They were the first thousand: of a table in the order of its prices, the cheapest."""
+    target = np.arange(30_000.0)
+    target = target // (30_000 // ratings) if ratings else target
+    output = target + 1
+    whole, batches, all_pieces = Residuals(), Residuals(), Residuals()
+    whole.update(output, target)
+    for start in range(0, 30_000, 700):
+        batches.update(output[start : start + 700], target[start : start + 700])
+    for start in range(0, 30_000, 10_000):
+        piece = Residuals()
+        piece.update(output[start : start + 10_000], target[start : start + 10_000])
+        all_pieces.add(piece.state())
+    [one, other, pieces] = [each.as_json()["pairs"] for each in (whole, batches, all_pieces)]
+    assert one == other
+    for pairs in (one, pieces):
+        assert len(pairs) == diagnostics.PAIRS
+        assert pairs == sorted(pairs)  # in the order of the rows
+        counts, _ = np.histogram([truth for truth, _ in pairs], 5, (0, target[-1]))
+        assert (np.abs(counts - 200) < 60).all()  # of 200, by chance: 12.6
+
+
+def test_pairs_of_few_rows_are_all(monkeypatch):
+    monkeypatch.setattr(diagnostics, "PAIRS", 3)
+    drawn = Residuals()
+    for rows in (0, 1, 2):
+        drawn.update(np.zeros(rows), np.arange(rows, dtype=np.float64))
+    assert drawn.as_json()["pairs"] == [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    drawn.update(np.zeros(100), np.ones(100))
+    assert len(drawn.as_json()["pairs"]) == 3
 
 
 def test_residuals_of_no_rows_are_none():

@@ -108,7 +108,10 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
             ends = [min(map(min, each["pairs"])), max(map(max, each["pairs"]))]
             points = {"row": [(float(truth), float(told)) for truth, told in each["pairs"]]}
             diagonal = [(end, end) for end in ends]
-            yield charts.scatter(points, "truth", "Predicted against actual", diagonal, "exact")
+            title = "Predicted against actual"
+            if len(each["pairs"]) < sum(each["residuals"]["counts"]):
+                title += f", {len(each['pairs']):,} of the rows"
+            yield charts.scatter(points, "truth", title, diagonal, "exact")
         if "residuals" in each:
             yield charts.bars(
                 each["residuals"]["edges"],

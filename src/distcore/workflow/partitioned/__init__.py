@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distcore_torch.evaluation import Evaluation
     from distcore_torch.prediction import Request
 
-VERSION = 3
+VERSION = 4
 """Of what is kept on disk, and of how datasets are cut."""
 
 log = logging.getLogger("distcore")

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from distcore_core.contracts import JSON
 from distcore_data.arrow import flags, to_numpy
 from distcore_data.encoding.exactsum import exact_sum
+from distcore_data.encoding.hashing import key_of, row_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +36,10 @@ THRESHOLDS = 200
 """Bins of the probability of the second of two classes, for ROC and precision-recall curves."""
 
 PAIRS = 1000
-"""Rows whose truth and prediction are kept for a scatter plot: the first ones."""
+"""Rows whose truth and prediction are kept for a scatter plot, drawn by chance: rows are often in
+an order, such as that of their prices."""
+
+CHANCE = key_of(0, "pairs")
 
 SAMPLE = 1_000_000
 """Residuals kept for the histogram; later ones only count into its range."""
@@ -163,17 +167,28 @@ class Residuals:
     def __init__(self) -> None:
         self.parts: list[NDArray[np.float64]] = []
         self.kept = 0
-        self.pairs = np.zeros((0, 2))
+        self.pairs, self.chances, self.rows = np.zeros((0, 2)), np.zeros(0, np.int64), 0
 
     def update(self, output: NDArray[np.float64], target: NDArray[np.float64]) -> None:
         """Both [B]."""
         self._keep(output - target)
         if output.ndim == 1:
-            self._pair(np.stack([target, output], 1))
+            places = np.arange(self.rows, self.rows + len(target), dtype=np.uint64)
+            self.rows += len(target)
+            # A piece counts from 0; with the targets, pieces draw unlike rows.
+            mixed = row_hashes(CHANCE, places) ^ np.ascontiguousarray(target).view(np.uint64)
+            chances = (row_hashes(CHANCE, mixed) >> np.uint64(1)).astype(np.int64)
+            self._pair(np.stack([target, output], 1), chances)
 
-    def _pair(self, pairs: NDArray[np.float64]) -> None:
-        if len(self.pairs) < PAIRS:
-            self.pairs = np.concatenate([self.pairs, pairs])[:PAIRS]
+    def _pair(self, pairs: NDArray[np.float64], chances: NDArray[np.int64]) -> None:
+        """Keep the PAIRS rows with the lowest chances, in the order of the rows."""
+        if len(self.pairs) == PAIRS:
+            below = chances < self.chances.max()
+            pairs, chances = pairs[below], chances[below]
+        pairs = np.concatenate([self.pairs, pairs])
+        chances = np.concatenate([self.chances, chances])
+        lowest = np.sort(np.argsort(chances, kind="stable")[:PAIRS])
+        self.pairs, self.chances = pairs[lowest], chances[lowest]
 
     def _keep(self, residuals: NDArray[np.float64]) -> None:
         part = residuals[: max(SAMPLE - self.kept, 0)]
@@ -185,11 +200,12 @@ class Residuals:
         return {
             "residuals": np.concatenate(self.parts) if self.parts else np.zeros(0),
             "pairs": self.pairs,
+            "chances": self.chances,
         }
 
     def add(self, state: Arrays) -> None:
         self._keep(state["residuals"])
-        self._pair(state["pairs"])
+        self._pair(state["pairs"], state["chances"])
 
     def as_json(self) -> JSON:
         values = self.state()["residuals"]
