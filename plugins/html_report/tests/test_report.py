@@ -122,6 +122,27 @@ def test_of_pairs_that_are_not_all_rows_it_is_said(tmp_path: Path) -> None:
         assert f"<figcaption>Predicted against {told}</figcaption>" in render(tmp_path)
 
 
+def test_each_metric_has_its_curve_whatever_another_one_s_is(tmp_path: Path) -> None:
+    """Recall was left out where it was 0 in every round, as precision was; of two outputs, one's
+    accuracy where both had 1."""
+    zeros, loss = [0.0, 0.0], [0.5, 0.4]
+    one = {"precision": zeros, "recall": zeros, "loss": loss}
+
+    def drawn(outputs: dict[str, Any]) -> list[str]:
+        given = {"training": outputs, "validation": outputs}
+        write_vouched(folder(tmp_path) / "training_statistics.json", given)
+        return re.findall(r"<figcaption>(\S+: \S+)</figcaption>", render(tmp_path))
+
+    curves = ["y: precision", "y: recall", "y: loss"]
+    assert drawn({"y": one, "combined": {"loss": loss}}) == curves
+    assert drawn({"combined": {"loss": loss}, "y": one}) == curves
+    weighted = {"y": one, "combined": {"loss": [1.0, 0.8]}}
+    assert drawn(weighted) == [*curves, "combined: loss"]
+    two = {"y": one, "z": one, "combined": {"loss": loss}}
+    assert drawn(two) == [*curves, "z: precision", "z: recall", "z: loss", "combined: loss"]
+    assert drawn({"combined": {"loss": loss}}) == ["combined: loss"]
+
+
 def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
+from distcore_core.contracts.values import COMBINED
 from distcore_data import charts
 from distcore_data.figures import number
 from distcore_report import search, summary_sections, thresholds
@@ -70,18 +71,22 @@ def _curves(training: JSON) -> Iterator[str]:
                     )
     if figures:
         yield '<h2>Learning curves</h2><div class="row">'
-        for (output, metric), series in _without_twins(figures).items():
+        for (output, metric), series in _without_combined(figures).items():
             yield charts.lines(series, "evaluation", f"{output}: {metric}")
         yield "</div>"
 
 
-def _without_twins(figures: Figures) -> Figures:
-    """The charts, each once: with one output `combined` says again what its loss says."""
-    kept: Figures = {}
-    for name, series in figures.items():
-        if series not in kept.values():
-            kept[name] = series
-    return kept
+def _without_combined(figures: Figures) -> Figures:
+    """The charts, but of one output not the loss of all if it says again what that one's says."""
+    outputs = {output for output, _ in figures} - {COMBINED}
+    if len(outputs) != 1:
+        return figures
+    [only] = outputs
+    return {
+        (output, metric): series
+        for (output, metric), series in figures.items()
+        if output != COMBINED or series != figures.get((only, metric))
+    }
 
 
 def _diagnostics(diagnostics: JSON) -> Iterator[str]:
