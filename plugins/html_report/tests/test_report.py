@@ -143,6 +143,29 @@ def test_each_metric_has_its_curve_whatever_another_one_s_is(tmp_path: Path) -> 
     assert drawn({"combined": {"loss": loss}}) == ["combined: loss"]
 
 
+@pytest.mark.parametrize("by_cells", [False, True])
+@pytest.mark.parametrize("classes", [30, 45])
+def test_of_many_classes_those_with_the_most_rows_are_told(
+    tmp_path: Path, classes: int, by_cells: bool
+) -> None:
+    """They were the first thirty by name."""
+    rows = [at + 1 for at in range(classes)]  # the last has the most
+    drawn: dict[str, Any] = {"labels": [str(at) for at in range(classes)]}
+    if by_cells:
+        whole = list(range(classes))
+        drawn["confusion_cells"] = {"truth": whole, "predicted": whole, "rows": rows}
+    else:
+        drawn["confusion"] = [
+            [rows[at] * (at == to) for to in range(classes)] for at in range(classes)
+        ]
+    write_vouched(folder(tmp_path) / "test_diagnostics.json", {"y": drawn})
+    text = render(tmp_path)
+    title = "Classes" if classes == 30 else "Classes: the 30 of 45 with the most rows"
+    table = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</table>")[0]
+    told = re.findall(r"<tr><td class=number>(\d+)</td>.*?>(\d+)</td></tr>", table)
+    assert told == [(str(at), str(rows[at])) for at in range(classes - 30, classes)]
+
+
 def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
     text = render(folder(tmp_path, "<script>alert(1)</script>"))
     assert "<script>" not in text

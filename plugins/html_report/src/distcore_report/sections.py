@@ -19,7 +19,8 @@ from distcore_report.summary_sections import MOST_COLUMNS
 Figures = dict[tuple[str, str], dict[str, list[charts.Point]]]
 
 MAX_CLASSES = 30
-"""A confusion matrix of more classes is a file to load, not a table to read."""
+"""A confusion matrix of more classes is a file to load, not a table to read; no more stand in the
+table of classes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
                 yield charts.heat_table(labels, confusion, "Confusion matrix")
             else:
                 yield charts.no_heat_table(len(labels))
-            yield from _classes(labels[:MAX_CLASSES], *_of_matrix(confusion))
+            yield from _classes(labels, *_of_matrix(confusion))
         if "confusion_cells" in each:
             yield charts.no_heat_table(len(each["labels"]))
             yield from _classes(*_of_cells(each["labels"], each["confusion_cells"]))
@@ -145,45 +146,50 @@ def _natural(labels: Sequence[str]) -> list[int]:
 
 
 def _of_matrix(confusion: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[int]]:
-    """Of each class that is shown: rows that are told rightly, that have it, that are told it."""
-    shown = range(min(len(confusion), MAX_CLASSES))
+    """Of each class: rows that are told rightly, that have it, that are told it."""
     return (
-        [confusion[at][at] for at in shown],
-        [sum(confusion[at]) for at in shown],
-        [sum(row[at] for row in confusion) for at in shown],
+        [row[at] for at, row in enumerate(confusion)],
+        [sum(row) for row in confusion],
+        [sum(column) for column in zip(*confusion, strict=True)],
     )
 
 
 def _of_cells(
     labels: Sequence[str], cells: Mapping[str, Sequence[int]]
 ) -> tuple[list[str], list[int], list[int], list[int]]:
-    """The classes that are shown, and the same of them, from the cells that were met."""
+    """The classes in their order, and the same of them, from the cells that were met."""
     right, truth, told = [0] * len(labels), [0] * len(labels), [0] * len(labels)
     for row, column, count in zip(cells["truth"], cells["predicted"], cells["rows"], strict=True):
         truth[row] += count
         told[column] += count
         right[row] += count * (row == column)
-    shown = _natural(labels)[:MAX_CLASSES]
+    order = _natural(labels)
     return (
-        [labels[at] for at in shown],
-        [right[at] for at in shown],
-        [truth[at] for at in shown],
-        [told[at] for at in shown],
+        [labels[at] for at in order],
+        [right[at] for at in order],
+        [truth[at] for at in order],
+        [told[at] for at in order],
     )
 
 
 def _classes(
     labels: Sequence[str], rights: Sequence[int], truths: Sequence[int], tolds: Sequence[int]
 ) -> Iterator[str]:
-    """Precision, recall and F1 of each class."""
+    """Precision, recall and F1 of each class, or of more than MAX_CLASSES of those with the most
+    rows."""
+    most = sorted(range(len(labels)), key=lambda at: -truths[at])[:MAX_CLASSES]
+    title = "Classes"
+    if len(labels) > MAX_CLASSES:
+        title += f": the {MAX_CLASSES} of {len(labels):,} with the most rows"
     rows = []
-    for label, right, truth, told in zip(labels, rights, truths, tolds, strict=True):
+    for at in sorted(most):
+        label, right, truth, told = labels[at], rights[at], truths[at], tolds[at]
         precision, recall = right / told if told else None, right / truth if truth else None
         f1 = 2 * right / (truth + told) if truth + told else None
         shares = ("–" if each is None else f"{each:.3f}" for each in (precision, recall, f1))
         rows.append([label, *shares, f"{truth:,}"])
     shown = charts.html_table(rows, ["class", "precision", "recall", "F1", "rows"])
-    yield f"<figure><figcaption>Classes</figcaption>{shown}</figure>"
+    yield f"<figure><figcaption>{title}</figcaption>{shown}</figure>"
 
 
 def _description(description: JSON) -> Iterator[str]:
