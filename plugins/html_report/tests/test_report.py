@@ -306,6 +306,29 @@ def test_the_table_of_a_search_tells_why_a_trial_failed() -> None:
     assert "<td>failed: &lt;Out of memory&gt;</td><td class=number>–</td>" in page
 
 
+@pytest.mark.parametrize(("split", "drawn"), [("test", "validation"), ("training", "training")])
+@pytest.mark.parametrize("count", [8, 9])
+def test_the_rounds_of_a_search_say_of_which_split_and_trials_they_are(
+    split: str, drawn: str, count: int
+) -> None:
+    """Those of the validation split were called the test split's; the ninth trial had the first
+    one's colour."""
+    curves = {drawn: {"y": {"loss": [0.5, 0.4]}}}
+    trials = [
+        {"trial": f"{at:04}", "state": "finished", "metric_score": 0.3 + at, "rounds": 2}
+        | {"seconds": 1.0, "parameters": {}, "training_stats": curves}
+        for at in range(count)
+    ]
+    objective = {"goal": "minimize", "metric": "loss", "feature": "y", "split": split}
+    found = {"objective": objective, "hyperopt_results": trials, "hyperopt_config": {}}
+    progress, rounds = re.findall(r"<figure>.*?</figure>", "".join(search.sections(found)))
+    assert f"<figcaption>loss of y ({split} split)</figcaption>" in progress
+    more = ", the best 8 of 9 trials" if count == 9 else ""
+    assert f"<figcaption>loss of y ({drawn} split){more}</figcaption>" in rounds
+    colours = re.findall(r'<polyline points="[^"]*" style="stroke:([^"]*)"', rounds)
+    assert len(colours) == len(set(colours)) == 8
+
+
 def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:
     (tmp_path / "hyperopt_statistics.json").write_text('{"hyperopt_results": []}')
     with pytest.raises(UserError, match=r"hyperopt_statistics\.json is damaged"):

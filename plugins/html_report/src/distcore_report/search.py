@@ -12,27 +12,31 @@ from distcore_data import charts
 from distcore_data.figures import number, parameter
 
 STATISTICS = "hyperopt_statistics.json"
-MAX_CURVES = 12
+MAX_CURVES = len(charts.COLOURS)
 """So many trials' rounds are drawn, the best ones; more lines cannot be told apart."""
 
 
 def sections(statistics: JSON) -> Iterator[str]:
     """The parts of the report of hyperopt_statistics.json."""
     objective, trials = statistics["objective"], statistics["hyperopt_results"]
-    what = f"{objective['metric']} of {objective['feature']} ({objective['split']} split)"
+    what = _what(objective, objective["split"])
     yield f'<p class="soft">{escape(objective["goal"])} {escape(what)}; {len(trials)} trials</p>'
     scored = [each for each in trials if each["metric_score"] is not None]
     if scored:
         yield '<h2>Trials</h2><div class="row">'
         yield _progress(scored, objective, what)
         yield from _parameters(scored, what)
-        yield _curves(scored, objective, what)
+        yield _curves(scored, objective)
         yield "</div>"
     yield _table(trials, objective)
     yield (
         "<h2>The "
         f"search</h2><pre>{escape(json.dumps(statistics['hyperopt_config'], indent=2))}</pre>"
     )
+
+
+def _what(objective: JSON, split: str) -> str:
+    return f"{objective['metric']} of {objective['feature']} ({split} split)"
 
 
 def _progress(trials: Sequence[JSON], objective: JSON, what: str) -> str:
@@ -58,7 +62,9 @@ def _parameters(trials: Sequence[JSON], what: str) -> Iterator[str]:
             yield charts.scatter({"trial": points}, name, what)
 
 
-def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
+def _curves(trials: Sequence[JSON], objective: JSON) -> str:
+    """The rounds of the best trials. Those of the test split are of the validation split: it is
+    scored once."""
     split = "validation" if objective["split"] == "test" else objective["split"]
     series = {}
     for each in trials[:MAX_CURVES]:
@@ -71,7 +77,10 @@ def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
         points = charts.by_round(values)
         if points:
             series[each["trial"]] = points
-    return charts.lines(series, "evaluation", what) if series else ""
+    title = _what(objective, split)
+    if len(trials) > MAX_CURVES:
+        title += f", the best {MAX_CURVES} of {len(trials):,} trials"
+    return charts.lines(series, "evaluation", title) if series else ""
 
 
 def _table(trials: Sequence[JSON], objective: JSON) -> str:
