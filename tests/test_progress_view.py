@@ -19,6 +19,7 @@ import pytest
 from distcore.cli.arguments import set_up_logging
 from distcore.cli.main import main
 from distcore.workflow import progress_view
+from distcore.workflow.progress_bars import TerminalBars
 from distcore.workflow.progress_text import closing, line_of, round_line, status_of
 from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import training_log
@@ -108,6 +109,42 @@ def test_bars_show_stage_rate_and_loss() -> None:
         assert until(lambda: "loss 0.2500" in stream.getvalue())
         progress.end()
     assert "train" in stream.getvalue()
+
+
+def test_on_a_low_terminal_the_latest_rounds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten rounds of two lines each and four bars the latest were cut off while training ran."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name, value in {"LINES": "24", "COLUMNS": "80", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    stream, progress = Terminal(), Progress()
+
+    def frame() -> list[str]:
+        """What is drawn next, by lines."""
+        with drawn._bars.live._lock:  # its thread draws too
+            stream.truncate(stream.seek(0))
+            drawn._bars.refresh()
+            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+        return text.replace("\r", "").split("\n")
+
+    with TerminalBars.open(progress, stream) as drawn:
+        for stage in ("read", "preprocess", "load", "train"):
+            progress.begin(stage, total=30)
+            drawn.look()
+        progress.tell(a_round(1, 0.5, 0.5, 1))
+        assert [line[:11] for line in frame()[4:]] == ["epoch 1/30 ", "so far"]
+        for evaluation in range(2, 13):
+            progress.tell(a_round(evaluation, 0.5, 0.5, 1))
+        lines = frame()
+        rounds = [line.split()[1] for line in lines if line.startswith("epoch")]
+        assert len(lines) <= 24
+        assert rounds == [f"{number}/30" for number in range(4, 13)]
+        assert lines[4] == "(3 earlier rounds)"
+    last = stream.getvalue().rpartition("preprocess")[2]
+    assert last.count("epoch ") == 10  # under it nothing is drawn any more
 
 
 def test_a_line_and_its_end_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:

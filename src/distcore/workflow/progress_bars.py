@@ -22,12 +22,13 @@ WIDTH = 30
 """Characters of a notebook's bar."""
 
 
-def rounds_below(progress: Progress, over: bool = False) -> list[str]:
-    """What stands under the bars. over: how training ended as well."""
+def rounds_below(progress: Progress, over: bool = False, count: int = SHOWN) -> list[str]:
+    """What stands under the bars: the latest `count` rounds, which is at least 1. over: how
+    training ended as well."""
     rounds = progress.rounds
-    earlier = len(rounds) - SHOWN
-    lines = [f"({earlier} earlier rounds)"] if earlier > 0 else []
-    lines += [round_line(each) for each in rounds[-SHOWN:]]
+    earlier = len(rounds) - count
+    lines = [f"({earlier} earlier round{'' if earlier == 1 else 's'})"] if earlier > 0 else []
+    lines += [round_line(each) for each in rounds[-count:]]
     return [*lines, closing(rounds)] if over and rounds else lines
 
 
@@ -53,10 +54,22 @@ class TerminalBars:
         from rich.progress import Progress as Bars
         from rich.text import Text
 
+        console = Console(file=stream)
+
         class BarsAndRounds(Bars):
+            whole = False
+
             def get_renderables(self) -> Iterable[RenderableType]:
                 yield from super().get_renderables()
-                yield from map(Text, rounds_below(progress, trained(progress)))
+                # What the screen has no room for would be cut off at its end, the latest rounds.
+                for count in range(SHOWN, 0, -1):
+                    lines = [
+                        Text(each) for each in rounds_below(progress, trained(progress), count)
+                    ]
+                    rows = sum(len(each.wrap(console, console.width)) for each in lines)
+                    if self.whole or len(self.tasks) + rows <= console.height:
+                        break
+                yield from lines
 
         columns = (
             TextColumn("{task.description:<11}"),
@@ -66,10 +79,11 @@ class TerminalBars:
             TextColumn("{task.fields[time]}"),
             TextColumn("{task.fields[loss]}"),
         )
-        with BarsAndRounds(*columns, console=Console(file=stream), refresh_per_second=5) as bars:
+        with BarsAndRounds(*columns, console=console, refresh_per_second=5) as bars:
             drawn = cls(progress, bars)
             yield drawn
             drawn.look()
+            bars.whole = True  # what is drawn last may be higher than the screen
 
     def look(self) -> None:
         """Bring the bars of stages that ended, and of the one under way, up to date."""
