@@ -108,11 +108,9 @@ def _training_scores(trained: TrainResult, is_last: bool) -> JSON:
     return scores
 
 
-def _best_place(statistics: JSON, best: JSON, count: int) -> int | None:
+def _best_place(statistics: JSON, best: JSON, count: int) -> int:
     """The index of the best round among `count`, the first of equals; without validation rows
     the last one."""
-    if not count:
-        return None
     judged = statistics.get("validation", {}).get(best.get("feature"), {})
     values = judged.get(best.get("metric"), [])
     if best.get("value") in values and len(values) == count:
