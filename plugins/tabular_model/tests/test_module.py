@@ -198,6 +198,33 @@ def test_a_nested_class_is_found(nets):
     assert resolve(f"{nets}:Outer.Net").__qualname__ == "Outer.Net"
 
 
+def test_a_network_of_a_part_whose_file_was_edited_since_its_import_is_told(
+    nets, tmp_path, caplog, monkeypatch
+):
+    for name, text in (
+        (f"{nets}_part", "from torch import nn\nclass Part(nn.Linear): pass\n"),
+        (
+            f"{nets}_whole",
+            f"from torch import nn\nfrom {nets}_part import Part\nclass Net(nn.Module):\n"
+            "    def __init__(self):\n        super().__init__()\n        self.part = Part(1, 1)\n",
+        ),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+    model = model_of(f"{nets}_whole:Net")
+    for name in ("part", "whole"):
+        caplog.clear()
+        model.build(FeatureSet(Plain("y")))
+        assert caplog.messages == []
+        file = tmp_path / f"{nets}_{name}.py"
+        file.write_text(f"{file.read_text()}\n")
+        if name == "whole":
+            model.check()  # before any work
+        model.build(FeatureSet(Plain("y")))
+        (told,) = caplog.messages
+        assert f"{file} was changed after this process had imported it" in told
+        monkeypatch.delitem(sys.modules, f"{nets}_{name}")
+
+
 def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
     (tmp_path / "net_beside_the_config.py").write_text(
         "from torch import nn\nclass Net(nn.Module): pass\n"

@@ -32,6 +32,7 @@ from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserEr
 from distcore_tabular.layers import HOOKS
 from distcore_tabular.network import half
 from distcore_torch.training.determinism import initial_weights
+from distcore_torch.training.facts import code_of, imported
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -94,6 +95,7 @@ class ModuleModel(ModelBase):
         """The user's module, its output checked and named. Raises ConfigError if class or
         options are wrong."""
         net = _made(self.options.class_, *self._call(features))
+        code_of(net)  # says so if what is made here is no longer what the files say
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 
@@ -201,6 +203,7 @@ def resolve(class_path: str) -> type[nn.Module]:
             )
     if not issubclass(found, nn.Module):
         raise _issue(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
+    imported(found)
     return found
 
 

@@ -194,11 +194,47 @@ def test_the_code_of_a_network_is_that_of_the_files_of_its_own_classes(tmp_path,
     assert facts.code_of(torch.nn.Linear(1, 1)) == {}
     assert facts.code_of(torch.nn.Sequential(layer, layer)) == before
     (tmp_path / "own_layer.py").write_text("from torch import nn\nclass Layer(nn.Linear): x = 1\n")
+    layer = importlib.reload(sys.modules["own_layer"]).Layer(1, 1)
     now = facts.code_of(torch.nn.Sequential(layer))
     (told,) = facts.changes(before, now)
     assert told.startswith("the code of the network's own classes was ")
     monkeypatch.delitem(sys.modules, "own_layer")
     assert facts.code_of(layer).keys() == {"code"}  # a class without a file
+
+
+def test_a_file_that_is_edited_after_its_import_is_told_and_the_code_is_what_was_imported(
+    tmp_path, monkeypatch, caplog
+):
+    text = "from torch import nn\nclass Layer(nn.Linear):\n    def one(self): return {}\n"
+    text += "class Other(nn.Linear): pass\n"
+    file = tmp_path / "edited_layer.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file.write_text(text.format(1))
+    module = importlib.import_module("edited_layer")
+    kind, other = module.Layer, module.Other
+    layer = torch.nn.Sequential(kind(1, 1), other(1, 1))
+    before = facts.code_of(layer)
+    assert caplog.messages == []
+    file.write_text(text.format(2))
+    assert facts.code_of(layer) == facts.code_of(layer) == before
+    (told,) = caplog.messages  # once for both classes
+    assert f"{file} was changed after this process had imported it" in told
+    file.write_text(text.format(3))
+    assert facts.code_of(layer) == before
+    assert len(caplog.messages) == 2
+
+    old, kind_now = kind, importlib.reload(module).Layer
+    after = facts.code_of(torch.nn.Sequential(kind_now(1, 1), module.Other(1, 1)))
+    assert after != before
+    assert facts.code_of(layer) == before  # what is still of the class of before
+    del caplog.records[:]
+    old.one.__code__ = kind_now.one.__code__  # as IPython's %autoreload does
+    assert facts.code_of(old(1, 1)) == after
+    file.unlink()
+    assert facts.code_of(old(1, 1)) == after
+    assert caplog.messages == []
+    monkeypatch.delitem(sys.modules, "edited_layer")
 
 
 # ------------------------------------------------------------------ the sentinel, in one process

@@ -7,19 +7,27 @@ Nothing here imports torch before it is asked for.
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 import re
 import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from distcore_core.contracts import JSON
 from distcore_torch.processor import maker, processor
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger("distcore")
+
+OTHERS = re.compile(r"(torch|distcore(_\w+)?)(\.|$)")
+"""Modules whose code versions tell."""
 
 SAID: dict[str, str] = {
     "code": "code of the network's own classes",
@@ -57,14 +65,47 @@ def rank_facts(device: str, network: torch.nn.Module) -> JSON:
 
 
 def code_of(network: torch.nn.Module) -> JSON:
-    """The sha256 of the files that hold the network's classes, as they are now: of those that are
-    neither torch's nor distcore's, which versions tell; {} if there are none."""
-    names = {type(each).__module__ for each in network.modules()}
-    own = {name for name in names if not re.match(r"(torch|distcore(_\w+)?)(\.|$)", name)}
+    """The sha256 of the files that hold the network's classes, as `imported` knows them: of those
+    that are neither torch's nor distcore's, which versions tell; {} if there are none."""
+    kinds = {type(each) for each in network.modules()}
+    own = {(each.__module__, imported(each)) for each in kinds if not OTHERS.match(each.__module__)}
     digest = hashlib.sha256()
-    for content in sorted(map(_file_of, own)):
+    for content in sorted(content for _, content in own):
         digest.update(b"%d\0%s" % (len(content), content))
     return {"code": digest.hexdigest()} if own else {}
+
+
+def imported(kind: type) -> bytes:
+    """The content of the file that holds a class as it was when this process first asked, for what
+    Python has imported it does not read again; nothing if there is none, as of a notebook's cell.
+    Warns if the file is another one by now."""
+    module, functions = kind.__module__, vars(kind).values()
+    now = _file_of(module)
+    codes = [each.__code__ for each in functions if isinstance(each, FunctionType)]
+    then, before = _imported.get(kind, (None, now))
+    # %autoreload puts new code into the functions of a class that others have imported.
+    if then is None or list(map(id, codes)) != list(map(id, then)):
+        before = now
+        _imported[kind] = codes, now
+    changed = before and now and before != now and module != "__main__"
+    if changed and _told.get(module) != (before, now):
+        _told[module] = before, now
+        log.warning(
+            "%s was changed after this process had imported it. What is computed here is as it "
+            "was, while new processes (workers, whoever loads the model later) read the file. For "
+            "the change, start this process again, or use importlib.reload on %s and on each "
+            "module that imports from it.",
+            sys.modules[module].__file__,
+            module,
+        )
+    return before
+
+
+_imported: WeakKeyDictionary[type, tuple[list[CodeType], bytes]] = WeakKeyDictionary()
+"""Of classes: the code of their functions, and the content of the file that it is of."""
+
+_told: dict[str, tuple[bytes, bytes]] = {}
+"""What was said last of a module: its content as it was imported, and that of its file."""
 
 
 def _file_of(module: str) -> bytes:
