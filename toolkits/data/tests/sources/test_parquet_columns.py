@@ -247,9 +247,9 @@ def test_what_arrow_reads_of_one_slice_it_reads_of_all(tmp_path, monkeypatch, th
         return found
 
     monkeypatch.setattr(parquet_groups, "rows_at", seen)
-    parquet_groups._cursors.clear()
     types = {"number": "number", "label": "category", "text": "string"}
-    parts = open_source(path, types).partitions(50_000)
+    source = open_source(path, types)
+    parts = source.partitions(50_000)
     assert len(parts) > 8
     with ThreadPoolExecutor(threads) as pool:
         batches = list(pool.map(lambda part: part.read(), parts))
@@ -257,7 +257,10 @@ def test_what_arrow_reads_of_one_slice_it_reads_of_all(tmp_path, monkeypatch, th
         read = [value for batch in batches for value in batch[name].to_pylist()]
         assert read == written[name].to_pylist()
     assert all(each == {"number", "text"} for each in taken.values())
-    assert [cursor._ready for cursor in parquet_groups._cursors.values()] == [[]]
+    of_it = {key[0]: cursor._ready for key, cursor in parquet_groups.kept_cursors._found.items()}
+    assert of_it[parts[0].source] == []
+    source.close()
+    assert parts[0].source not in {key[0] for key in parquet_groups.kept_cursors._found}
 
 
 def test_slices_beside_which_much_would_be_read_are_left_to_arrow(tmp_path):

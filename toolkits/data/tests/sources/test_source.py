@@ -5,12 +5,15 @@ from __future__ import annotations
 import bz2
 import datetime as dt
 import decimal
+import errno
 import gzip
 import json
 import lzma
+import os
 import pickle
 import random
 import re
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -35,9 +38,19 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Partition, Source
 from distcore_core.errors import DataError
-from distcore_data.sources import digests, head, jsonlines, parquet_groups, registry
+from distcore_data.sources import (
+    digests,
+    head,
+    jsonlines,
+    parquet_columns,
+    parquet_groups,
+    registry,
+)
+from distcore_data.sources.feather import FeatherPartition, kept_batches
+from distcore_data.sources.kept import Kept
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.parquet_files import parquet_files, would_be_read
+from distcore_data.sources.parquet_groups import kept_cursors
 from distcore_data.sources.registry import column_names, open_source, rows_about, sample
 
 RAW = {
@@ -311,6 +324,99 @@ def test_rows_that_another_thread_took_meanwhile_are_read_again(tmp_path, monkey
     assert cursor.take(parts[2].start, parts[2].stop).num_rows == len(parts[2].read())
     monkeypatch.setattr(parquet_groups, "_cursor", lambda part, names: cursor)
     assert parts[3].read()["a"].to_pylist() == [float(each) for each in taken["a"].to_pylist()]
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_slice_whose_read_failed_is_read_anew(tmp_path, monkeypatch, fault):
+    pq.write_table(pa.table({"a": range(20_000)}), tmp_path / "data.parquet")
+    source = open_source(tmp_path / "data.parquet", {"a": "number"})
+    parts = source.partitions(8000)
+    parts[0].read()
+    cursor = parquet_groups._cursor(parts[1], ("a",))
+
+    def broken():
+        raise fault
+        yield
+
+    monkeypatch.setattr(cursor, "_batches", broken())
+    with pytest.raises((DataError, KeyboardInterrupt)):
+        parts[1].read()
+    for part in parts[1:]:
+        assert part.read()["a"][0].as_py() == part.start
+    source.close()
+
+
+def test_two_passes_over_one_parquet_file_at_once_read_it_once_each(tmp_path, monkeypatch):
+    path, begun = tmp_path / "data.parquet", []
+    pq.write_table(pa.table({"a": range(40_000)}), path)
+    sources = [open_source(path, {"a": "number"}) for _ in range(2)]
+    each = [source.partitions(8000) for source in sources]
+    begin = parquet_groups._Cursor.__init__
+    monkeypatch.setattr(
+        parquet_groups._Cursor,
+        "__init__",
+        lambda self, *given: begun.append(1) or begin(self, *given),
+    )
+    for part, same in zip(*each, strict=True):
+        assert part == same
+        assert pickle.loads(pickle.dumps(part)).read().equals(same.read())  # noqa: S301
+    assert len(begun) == 2
+    assert len(each[0]) > 8
+    for source in sources:
+        source.close()
+    assert not {parts[0].source for parts in each} & {key[0] for key in kept_cursors._found}
+
+
+def test_a_feather_pass_that_ends_early_leaves_nothing_for_the_next(tmp_path, monkeypatch):
+    path, read = tmp_path / "data.feather", []
+    feather.write_feather(pa.table({"a": range(40_000)}), path, chunksize=40_000)
+    whole = FeatherPartition.whole
+    monkeypatch.setattr(
+        FeatherPartition, "whole", lambda self: read.append(self.start) or whole(self)
+    )
+    for _ in range(3):
+        with closing(open_source(path, {"a": "number"})) as source:
+            parts = source.partitions(8000)
+            parts[0].read()
+        assert parts[0].source not in {key[0] for key in kept_batches._found}
+        assert len(parts) > 8
+        del read[:]
+        source = open_source(path, {"a": "number"})
+        rows = [value for part in source.partitions(8000) for value in part.read()["a"].to_pylist()]
+        assert rows == list(range(40_000))
+        assert len(read) == 1
+        assert not kept_batches._found
+
+
+def test_little_is_kept_of_open_sources(tmp_path):
+    kept = Kept()
+    for source in range(5):
+        for key in range(6):
+            assert kept.get(str(source), key, lambda: key, lambda each: True) == key  # noqa: B023
+    assert [*kept._found] == [(str(source), key) for source in (3, 4) for key in (2, 3, 4, 5)]
+    assert kept.get("4", 5, lambda: "new", lambda each: each != 5) == "new"
+    kept.drop("4", 5)
+    assert kept.get("4", 5, lambda: "new", lambda each: True) == "new"
+    kept.drop("3")
+    assert {source for source, _ in kept._found} == {"4"}
+    kept.drop("never there")
+
+
+def test_a_process_forked_while_a_slice_is_read_waits_for_nobody(tmp_path):
+    path = tmp_path / "data.feather"
+    feather.write_feather(pa.table({"a": range(40_000)}), path, chunksize=40_000)
+    source = open_source(path, {"a": "number"})
+    part = source.partitions(8000)[0]
+    part.read()
+    (whole,) = [each for key, each in kept_batches._found.items() if key[0] == part.source]
+    with whole.lock, kept_batches._lock, parquet_columns._chunks_lock:  # of threads of the parent
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            found = part.read()["a"].to_pylist() == list(range(part.stop))
+            os._exit(0 if found and not parquet_columns._chunks_lock.locked() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    source.close()
 
 
 def test_parquet_folders_and_patterns(tmp_path):

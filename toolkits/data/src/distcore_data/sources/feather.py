@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import refuse_damaged, refuse_foreign
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.kept import Kept, new_token
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.tables import (
     require_columns,
@@ -31,9 +31,6 @@ from distcore_data.sources.tables import (
     typed_batch,
 )
 from distcore_data.sources.times import finest, settled, unit_of
-
-KEPT_BATCHES = 4
-"""Record batches that are kept for the next of their slices, in a process."""
 
 
 def open_file(
@@ -63,7 +60,7 @@ def checked_batch(reader: pa.ipc.RecordBatchFileReader, index: int, shown: str) 
 @dataclass(frozen=True)
 class FeatherPartition:
     """Rows [start, stop) of one record batch of `rows`; `first` is the file's row where that
-    batch begins."""
+    batch begins. source: the token of the open source."""
 
     file: DataFile
     batch: int
@@ -74,11 +71,12 @@ class FeatherPartition:
     raw: tuple[tuple[str, str], ...]
     options: DelimitedOptions
     units: tuple[tuple[str, str], ...]
+    source: str = field(default="", compare=False)
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
         with self.file.unchanged():
-            batch = self.whole() if self.stop - self.start == self.rows else _kept(self)
+            batch = self.whole() if self.stop - self.start == self.rows else _slice_of(self)
         rows, begin = batch.slice(self.start, self.stop - self.start), self.first + self.start
         return typed_batch(
             rows,
@@ -103,25 +101,20 @@ class _Whole:
         self.rows_left = part.rows
 
 
-_batches: OrderedDict[tuple[object, ...], _Whole] = OrderedDict()
-_batches_lock = threading.Lock()
+kept_batches: Kept[_Whole] = Kept()
 
 
-def _kept(part: FeatherPartition) -> pa.RecordBatch:
+def _slice_of(part: FeatherPartition) -> pa.RecordBatch:
     """The partition's record batch, read once for all of its slices; let go when all of its rows
     were asked for."""
     key = (part.file, part.batch, part.raw)
-    with _batches_lock:
-        found = _batches.setdefault(key, _Whole(part))
-        _batches.move_to_end(key)
-        found.rows_left -= part.stop - part.start
-        if found.rows_left <= 0:
-            del _batches[key]
-        while len(_batches) > KEPT_BATCHES:
-            _batches.popitem(last=False)
+    found = kept_batches.get(part.source, key, lambda: _Whole(part), lambda each: True)
     with found.lock:
         if found.batch is None:
             found.batch = part.whole()
+        found.rows_left -= part.stop - part.start
+        if found.rows_left <= 0:
+            kept_batches.drop(part.source, key)
         return found.batch
 
 
@@ -145,7 +138,7 @@ class FeatherSource(FileSource):
         raw = settled(raw, types, options.null_values)
         self.files, self._raw, self._options = [original], tuple(raw.items()), options
         self._read = original if str(path) == original.path else DataFile.at(path, shown)
-        self._place = place
+        self._place, self._token = place, new_token()
         reader = open_file(path, shown, list(raw))
         self._sizes = []
         dated = timestamp_columns(types, raw)
@@ -167,6 +160,11 @@ class FeatherSource(FileSource):
     def _content(self) -> str:
         return file_digest(self._read.path)
 
+    def close(self) -> None:
+        """As `FileSource`; what is kept of it is let go."""
+        kept_batches.drop(self._token)
+        super().close()
+
     def rows(self) -> int:
         """How many rows there are."""
         return sum(rows for rows, _ in self._sizes)
@@ -187,6 +185,7 @@ class FeatherSource(FileSource):
                         self._raw,
                         self._options,
                         self._units,
+                        self._token,
                     )
                 )
             first += rows

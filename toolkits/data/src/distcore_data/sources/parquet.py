@@ -19,6 +19,7 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.kept import new_token
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.parquet_columns import Places
 from distcore_data.sources.parquet_files import (
@@ -35,7 +36,7 @@ from distcore_data.sources.parquet_footers import (
     places_of,
     plain_columns,
 )
-from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition
+from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition, kept_cursors
 from distcore_data.sources.tables import (
     require_columns,
     require_readable,
@@ -105,7 +106,7 @@ class ParquetSource(FileSource):
         place: Workplace,
     ) -> None:
         self.files, self._raw = files, dict(raw)
-        self._options, self._place = options, place
+        self._options, self._place, self._token = options, place, new_token()
         self._types: dict[str, pa.DataType] = {}
         self._typed_in: dict[str, str] = {}
         self._layouts = self._look()
@@ -217,6 +218,11 @@ class ParquetSource(FileSource):
         paths = {path: number for number, path in enumerate(column_paths(file))}
         return {name: paths[name] for name in self._raw if name in paths}
 
+    def close(self) -> None:
+        """As `FileSource`; what is kept of it is let go."""
+        kept_cursors.drop(self._token)
+        super().close()
+
     def digest(self) -> str:
         """Of the files' bytes, in the order of their relative paths, and of the null spellings."""
         return combined(["parquet", self._contents, *self._options.spellings])
@@ -287,6 +293,7 @@ class ParquetSource(FileSource):
                         units,
                         layout.fields,
                         group.places,
+                        self._token,
                     ),
                     layout,
                     group,

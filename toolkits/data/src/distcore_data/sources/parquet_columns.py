@@ -10,6 +10,7 @@ installed.
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -273,6 +274,16 @@ _chunks_lock = threading.Lock()
 @lru_cache(maxsize=CHUNKS_KEPT)
 def _chunk(file: DataFile, start: int, size: int) -> _Chunk:
     return _Chunk(file, start, size)
+
+
+def _in_a_fork() -> None:
+    """A thread of the parent may hold the lock, or that of a chunk: it is not in the child."""
+    global _chunks_lock
+    _chunks_lock = threading.Lock()
+    _chunk.cache_clear()
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def _column(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from distcore_core.contracts import Partition
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import refuse_damaged
+from distcore_data.sources.kept import Kept
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.parquet_columns import (
     CODES,
@@ -26,8 +26,6 @@ from distcore_data.sources.parquet_columns import (
 from distcore_data.sources.parquet_files import open_file
 from distcore_data.sources.tables import typed_batch
 
-OPEN_CURSORS = 4
-
 BUFFER = 1 << 16
 """Bytes of a column that a pass over a row group reads at once; otherwise it begins by reading all
 of them, which of a thousand columns are hundreds of megabytes."""
@@ -39,7 +37,8 @@ class ParquetPartition:
     begins.
 
     fields: what each of the columns is in the file. places: where they lie in this row group, all
-    of it; None, if they are surely not plain (parquet_columns.py).
+    of it; None, if they are surely not plain (parquet_columns.py). source: the token of the open
+    source.
     """
 
     file: DataFile
@@ -54,6 +53,7 @@ class ParquetPartition:
     units: tuple[tuple[str, str], ...]
     fields: tuple[pa.Field, ...]
     places: Places | None = field(hash=False)
+    source: str = field(default="", compare=False)
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
@@ -194,14 +194,11 @@ class _Cursor:
     def take(self, start: int, stop: int) -> pa.Table | None:
         """The rows [start, stop) as a table; None if some of them were taken already."""
         with self.lock:
-            while self._position < stop:
-                batch = next(self._batches, None)
-                if batch is None:
-                    raise pa.ArrowInvalid(
-                        f"it has {self._position} rows, and should have {self._rows}"
-                    )
-                self._ready.append((self._position, batch))
-                self._position += batch.num_rows
+            try:
+                self._read_to(stop)
+            except BaseException:  # Arrow goes on from nowhere: whoever comes begins anew
+                self._batches, self._ready, self._position = iter(()), [], self._rows
+                raise
             pieces, rest = [], []
             for first, batch in self._ready:
                 last = first + batch.num_rows
@@ -221,6 +218,14 @@ class _Cursor:
                 self._batches = iter(())  # the decoder's buffers are needed no more
             return pa.Table.from_batches(pieces)
 
+    def _read_to(self, stop: int) -> None:
+        while self._position < stop:
+            batch = next(self._batches, None)
+            if batch is None:
+                raise pa.ArrowInvalid(f"it has {self._position} rows, and should have {self._rows}")
+            self._ready.append((self._position, batch))
+            self._position += batch.num_rows
+
 
 _kept = threading.local()
 
@@ -235,18 +240,14 @@ def _opened(part: ParquetPartition) -> pq.ParquetFile:
     return _kept.file
 
 
-_cursors: OrderedDict[tuple[object, ...], _Cursor] = OrderedDict()
-_cursors_lock = threading.Lock()
+kept_cursors: Kept[_Cursor] = Kept()
 
 
 def _cursor(part: ParquetPartition, names: tuple[str, ...]) -> _Cursor:
     """The cursor over columns of the partition's row group, from where it stands, or a new one."""
-    key = (part.file, part.group, names, part.dictionaries)
-    with _cursors_lock:
-        cursor = _cursors.get(key)
-        if cursor is None or not cursor.covers(part.start):
-            cursor = _cursors[key] = _Cursor(part, names)
-        _cursors.move_to_end(key)
-        while len(_cursors) > OPEN_CURSORS:
-            _cursors.popitem(last=False)
-        return cursor
+    return kept_cursors.get(
+        part.source,
+        (part.file, part.group, names, part.dictionaries),
+        lambda: _Cursor(part, names),
+        lambda cursor: cursor.covers(part.start),
+    )
