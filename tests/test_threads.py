@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from distcore_core.errors import UserError
 from distcore_report.runs import find_runs
 from distcore_tabular import module
 from distcore_testing import data
+from distcore_torch.modes import plain_torch
 from distcore_torch.training.determinism import (
     drawing,
     initial_weights,
@@ -131,6 +133,95 @@ def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held)
     finally:
         over.set()
         thread.join()
+
+
+def forked_beside(block, work):
+    """Assert that `work` is true in a child that is forked while another thread is in the block."""
+    begun, over = threading.Event(), threading.Event()
+
+    def beside():
+        with block():
+            begun.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if work() else 1)
+    try:
+        ended_well(child)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_process_that_is_forked_while_a_thread_computes_computes_in_float32():
+    """What another thread's call had set was taken for that of the child's own, for good."""
+
+    def work():
+        found = [torch.get_default_dtype()]  # the caller's, which only the other's end put back
+        torch.set_default_dtype(torch.float16)
+        with plain_torch():
+            found.append(torch.get_default_dtype())
+        return [*found, torch.get_default_dtype()] == [torch.float64, torch.float32, torch.float16]
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        forked_beside(plain_torch, work)
+        assert torch.get_default_dtype() == torch.float64
+        with plain_torch():
+            child = os.fork()
+            if not child:
+                with plain_torch():
+                    pass
+                os._exit(0 if torch.get_default_dtype() == torch.float32 else 1)
+            ended_well(child)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_process_that_is_forked_while_a_thread_has_gpus_may_name_others(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+
+    def work():
+        with limited_gpus("1"):
+            found = os.environ["CUDA_VISIBLE_DEVICES"]
+        return [found, os.environ["CUDA_VISIBLE_DEVICES"]] == ["1", "0"]
+
+    forked_beside(partial(limited_gpus, "0"), work)
+    with limited_gpus("0"), ThreadPoolExecutor(1) as other:
+        child = os.fork()
+        if not child:  # it is still in this thread's block
+            with suppress(UserError), ThreadPoolExecutor(1) as other:
+                other.submit(limited_gpus("1").__enter__).result()
+                os._exit(1)
+            os._exit(0)
+        ended_well(child)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+
+
+def test_a_fork_waits_for_a_thread_that_computes_a_metric():
+    """The child went on with what it had set of warnings, and waited for it."""
+    begun, filters = threading.Event(), list(warnings.filters)
+
+    def compute():
+        begun.set()
+        time.sleep(0.5)
+        return 1.0
+
+    metric = SimpleNamespace(compute=compute)
+    state = SimpleNamespace(into=lambda metric: None)
+    thread = threading.Thread(target=_compute, args=(metric, state, "m"))
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        same = warnings.filters == filters
+        os._exit(0 if same and _compute(metric, state, "m") == 1.0 else 1)
+    ended_well(child)
+    thread.join()
 
 
 def test_a_process_that_is_forked_after_a_prediction_of_several_threads_can_predict(tmp_path):

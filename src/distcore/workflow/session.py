@@ -301,6 +301,17 @@ _gpu_blocks: list[tuple[int, str]] = []  # of each that is open: its thread, and
 _gpus_before: str | None = None
 
 
+def _in_a_fork() -> None:
+    """Of the parent's threads a child has the one that forked, and no other is at work in it. What
+    they hide stays hidden from it."""
+    global _gpus_lock
+    _gpus_lock = threading.Lock()
+    _gpu_blocks[:] = [each for each in _gpu_blocks if each[0] == threading.get_ident()]
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
+
+
 @contextmanager
 def limited_gpus(gpus: Any) -> Iterator[None]:
     """Hide all GPUs but the named ones from this process and its children until the block ends, in

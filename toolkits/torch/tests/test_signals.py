@@ -294,6 +294,35 @@ def test_a_forked_child_is_none_of_ours():
     assert done.stdout == "15 0\n", done.stderr
 
 
+def test_in_a_child_that_a_thread_forked_a_signal_that_was_swallowed_comes_again():
+    """The thread that looks asked for a main thread that only the parent has, and ended."""
+    done = program(
+        """
+        class Deaf:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.3)
+
+        def child():
+            try:
+                with Stoppable(owns_process=True):
+                    Deaf()
+                    time.sleep(10)
+            except KeyboardInterrupt as error:
+                os._exit(error.signal)
+            os._exit(1)
+
+        def work():
+            child() if not (number := os.fork()) else print(os.waitpid(number, 0)[1] >> 8)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """
+    )
+    assert done.stdout == "15\n", done.stderr
+
+
 def test_signals_that_were_blocked_while_a_process_started_are_let_through():
     blocked = """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)

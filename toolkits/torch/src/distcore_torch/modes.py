@@ -6,6 +6,7 @@ Importing this does not import torch: who has not imported it has set nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -84,25 +85,39 @@ def shared(torch: Any) -> Iterator[Setting]:
 
 
 _lock = threading.Lock()
-_blocks = 0
+_blocks: list[tuple[int]] = []  # of each that is open: its thread
 _undo = ExitStack()
 
 
 @contextmanager
 def _of_process(torch: Any) -> Iterator[None]:
     """The first block sets what is the process's, the last one puts it back."""
-    global _blocks
+    block = (threading.get_ident(),)
     with _lock:
         if not _blocks:
             _set(torch, _undo)
-        _blocks += 1
+        _blocks.append(block)
     try:
         yield
     finally:
-        with _lock:
-            _blocks -= 1
-            if not _blocks:
-                _undo.close()
+        _leave(lambda each: each is block)
+
+
+def _leave(is_over: Callable[[tuple[int]], bool]) -> None:
+    with _lock:
+        _blocks[:] = [each for each in _blocks if not is_over(each)]
+        if not _blocks:
+            _undo.close()
+
+
+def _in_a_fork() -> None:
+    """Of the parent's threads a child has the one that forked, and blocks of no other end."""
+    global _lock
+    _lock = threading.Lock()
+    _leave(lambda each: each[0] != threading.get_ident())
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def _set(torch: Any, undo: ExitStack) -> None:

@@ -325,7 +325,10 @@ def _deaf() -> None:
 
 
 def _in_a_fork() -> None:
-    """A forked child shares the pipe and has no thread that reads it: it is none of ours."""
+    """A forked child shares the pipe and has no thread that reads it: it is none of ours. Its main
+    thread is the one that forked."""
+    global MAIN
+    MAIN = threading.get_ident()
     active, Stoppable.active = Stoppable.active, None
     if active is None:
         return

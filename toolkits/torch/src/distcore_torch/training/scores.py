@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -331,6 +332,11 @@ class _Output:
 _catching = threading.RLock()
 """What is done with warnings is the process's: of two threads that catch them at once, one would
 put back what the other has set."""
+
+# A child would go on with what another thread has set.
+os.register_at_fork(
+    before=_catching.acquire, after_in_parent=_catching.release, after_in_child=_catching.release
+)
 
 
 def _compute(metric: Any, state: MergedState, what: str) -> float | None:
