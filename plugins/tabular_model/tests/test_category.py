@@ -128,6 +128,20 @@ def test_who_fitted_a_vocabulary_encodes_without_making_it_of_the_list_again(mon
         made.encode(column(["c"]), json.loads(in_line(metadata, False)))
 
 
+def test_other_values_in_the_memory_of_those_before_have_codes_of_their_own() -> None:
+    """They were compared with themselves, and had the codes of those before."""
+    made = feature()
+    metadata = fitted(made, ["b", "a", "c", "c", None])
+    text = bytearray(b"cb")
+    ends = pa.array([0, 1, 2], pa.int32()).buffers()[1]
+    words = pa.Array.from_buffers(pa.utf8(), 2, [None, ends, pa.py_buffer(text)])
+    codes = pa.array([0, 1], pa.int32())
+    rows = pa.DictionaryArray.from_arrays(codes, words)
+    assert made.encode(rows, metadata).to_pylist() == [1, 3]
+    text[:] = b"ac"
+    assert made.encode(rows, metadata).to_pylist() == [2, 1]
+
+
 def test_the_values_of_a_block_are_looked_up_once_for_all_of_its_shards(monkeypatch) -> None:
     made, looked_up = feature(), []
     metadata = fitted(made, ["b", "a", "c", "c", None])

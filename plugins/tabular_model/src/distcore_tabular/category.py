@@ -118,6 +118,7 @@ class CategoryFeature(TabularFeature):
         once each look it up."""
         kept = self._encoded
         if kept is None or kept[0] is not metadata or not kept[1].equals(values):
+            values = pa.concat_arrays([values])  # a copy: whoever owns them may write others there
             labels = clean(values, self.options.preprocessing.lowercase)
             unknown, limit = metadata["unknown"], self.options.preprocessing.most_common
             most = limit is not None and metadata["vocab_size"] > limit
