@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from distcore_core.errors import PluginBroken
+from distcore_core.registry.lock import files_of, locked, refuse_changed
+
 HOOK = """
 import os, sys
 
@@ -115,6 +118,34 @@ def test_writing_a_lock_runs_nothing_and_it_lets_in_what_it_names(site, place):
     assert "distcore_tabular/plugin.py" in locked["distcore-tabular"]["files"]
     site.run(*place.words("preprocess"))
     assert site.ran()
+
+
+@pytest.mark.parametrize("mended_by", ["the lock", "the plugin"])
+def test_what_the_error_advises_helps_in_the_same_process(site, monkeypatch, mended_by):
+    """It refused what was put right until it was started again."""
+    site.run("plugins", "lock", "--output", site.lock, locked=False)
+    monkeypatch.syspath_prepend(site.folder)
+    monkeypatch.setenv("DISTCORE_LOCK", str(site.lock))
+    source = site.folder / "distcore_stray.py"
+    source.write_text(STRAY + "# changed\n")
+    for _ in range(2):
+        with pytest.raises(PluginBroken, match=r"stray is not .*: distcore_stray.py changed since"):
+            refuse_changed("distcore-stray", "stray")
+        assert (
+            locked()["distcore-stray"]["distcore_stray.py"]
+            != (
+                files_of("distcore-stray")["distcore_stray.py"]  # as a receipt asks
+            )
+        )
+    if mended_by == "the lock":
+        site.run("plugins", "lock", "--output", site.lock, locked=False)
+    else:
+        source.write_text(STRAY)
+    refuse_changed("distcore-stray", "stray")
+    source.unlink()
+    refuse_changed("distcore-stray", "stray")  # what was digested is digested
+    monkeypatch.delenv("DISTCORE_LOCK")
+    refuse_changed("never-there", "nobody")
 
 
 @pytest.mark.parametrize("change", ["code", "entry", "gone", "version"])

@@ -1,8 +1,7 @@
 """A lock: the distributions that may be imported as plugins, with the sha256 of each of their
 files. DISTCORE_LOCK names its file, which `distcore plugins lock` writes.
 
-A variable of the environment, because a lock must hold before a config is read, for commands that
-read none, and in every process that a run starts.
+In the environment, for it must hold before a config is read, and in every process that is started.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ GROUPS = "distcore."
 """What the name of every entry-point group of ours begins with."""
 
 
-def locked() -> Mapping[str, Mapping[str, str]] | None:
+def locked() -> Mapping[str, dict[str, str]] | None:
     """{distribution: {file: sha256}} of the lock in force; None if there is none."""
     path = os.environ.get(VARIABLE)
     return _read(path) if path else None
 
 
 @functools.lru_cache(maxsize=1)
-def _read(path: str) -> Mapping[str, Mapping[str, str]]:
+def _read(path: str) -> Mapping[str, dict[str, str]]:
     try:
         given = json.loads(Path(path).read_text("utf-8"))["distributions"]
         return {name: dict(each["files"]) for name, each in given.items()}
@@ -42,20 +41,22 @@ def _read(path: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def refuse_changed(distribution: str, who: str) -> None:
-    """Raises PluginBroken if a lock is in force and a file of the distribution is not as it
-    says. who: it, for people."""
-    lock = locked()
-    if lock is None:
-        return
-    then, now = lock.get(distribution, {}), files_of(distribution)
-    changed = sorted(each for each in then.keys() | now.keys() if then.get(each) != now.get(each))
-    if changed:
-        raise PluginBroken(
-            f"{who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
-            f"{f' and {len(changed) - 3} more' if changed[3:] else ''} changed since it was "
-            "locked. Reinstall it; if the change is meant, write the lock again with "
-            f"`distcore plugins lock --output {os.environ[VARIABLE]}`."
-        )
+    """Raises PluginBroken if a lock is in force and the distribution, for people `who`, differs."""
+    for _ in range(2):
+        if (lock := locked()) is None:
+            return
+        then, now = lock.get(distribution, {}), files_of(distribution)
+        changed = sorted(each for each in then | now if then.get(each) != now.get(each))
+        if not changed:
+            return
+        files_of.cache_clear()  # it may have been put right since
+        _read.cache_clear()
+    raise PluginBroken(
+        f"{who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
+        f"{f' and {len(changed) - 3} more' if changed[3:] else ''} changed since it was locked. "
+        "Reinstall it; if the change is meant, write the lock again with "
+        f"`distcore plugins lock --output {os.environ[VARIABLE]}`."
+    )
 
 
 @functools.cache
@@ -69,8 +70,7 @@ def files_of(distribution: str) -> dict[str, str]:
     digests = {"entry_points.txt": sha256(repr(sorted(found.entry_points)).encode()).hexdigest()}
     for spec in map(importlib.util.find_spec, sorted(tops - {"__pycache__"})):
         roots = list((spec and spec.submodule_search_locations) or ())
-        single = [spec.origin] if spec and spec.origin and not roots else []
-        for root in map(Path, [*roots, *single]):
+        for root in map(Path, roots or filter(None, [spec.origin if spec else None])):
             for path in root.rglob("*") if root.is_dir() else [root]:
                 if path.is_file() and "__pycache__" not in path.parts:
                     name = path.relative_to(root.parent).as_posix()
