@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from tests.conftest import CONFIG, csv
 
 import distcore
 from distcore.cli.main import main
+from distcore.workflow import receipt
 from distcore.workflow.difference import FAULT, Cause, causes_of, in_lines, read_run
-from distcore.workflow.receipt import installed
+from distcore.workflow.receipt import distributions, installed
 from distcore_core.errors import UserError
 from distcore_core.registry.lock import files_of
 from distcore_data.seals import sealed, unsealed
@@ -414,6 +416,38 @@ def test_an_edit_is_seen_whoever_made_the_installation_editable(
 
     assert said("one = 1\n", "/here") == said("one = 1\n", "/there")
     assert said("one = 1\n", "/here") != said("one = 2\n", "/here")
+
+
+@pytest.mark.parametrize("path", ["plug_edited.py", "plug_edited/__init__.py"])
+def test_a_plugin_that_is_edited_while_a_process_works_is_told(tmp_path, monkeypatch, caplog, path):
+    """Its workers had the edited files, and the receipt said otherwise."""
+    name = f"plug-{path.count('/')}"
+    info, module = tmp_path / f"plug_{path.count('/')}-1.dist-info", tmp_path / path
+    info.mkdir()
+    module.parent.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
+    (info / "top_level.txt").write_text("plug_edited\n")
+    module.write_text("one = 1\n")
+    os.utime(module, (1, 1))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "plug_edited", raising=False)
+    importlib.import_module("plug_edited")
+    before = distributions([name])
+    assert before[name]["editable"]
+    later = time.time()
+    for text, told in (("one = 1\n", 0), ("one = 2\n", 1), ("one = 3\n", 2)):
+        module.write_text(text)
+        os.utime(module, (later := later + 0.001, later))
+        receipt._looked[name] = later - 0.0005
+        assert distributions([name]) == before
+        receipt._looked[name] = later
+        assert distributions([name]) == before
+        assert len(caplog.messages) == told
+    assert f"{name} was edited after this process had imported it" in caplog.text
+    module.unlink()  # the process goes on
+    assert distributions([name, "never-there"]) == before
+    monkeypatch.delitem(sys.modules, "plug_edited")
 
 
 def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, monkeypatch):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -32,6 +34,8 @@ from distcore_torch.training.ledger import LEDGER, read_ledger
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
     from distcore_data.cache import Cache
+
+log = logging.getLogger("distcore")
 
 RECEIPT = "receipt.json"
 VERSION = 1
@@ -169,7 +173,38 @@ def distributions(beside: Iterable[str]) -> JSON:
     for name in sorted({*_own_distributions(), *beside}):
         with suppress(metadata.PackageNotFoundError):
             found[name] = installed(name)
+            if found[name].get("editable"):
+                _tell_if_edited(name)
     return found
+
+
+def _tell_if_edited(name: str) -> None:
+    """Warn of a plugin in the making whose files are others than when this process first looked.
+    (By their times, first: digesting all that is installed was half of what a small experiment
+    took.)"""
+    since = _looked.setdefault(name, time.time())
+    with suppress(OSError, ImportError, ValueError):  # it is being written, say
+        if not any(each.stat().st_mtime > since for each in _imported_files(name)):
+            return
+        if files_of.__wrapped__(name) != files_of(name):
+            log.warning(
+                "%s was edited after this process had imported it. This process and the receipt go "
+                "by what it was, while new processes (workers, trials) read its files. Start this "
+                "process again before you rely on the run.",
+                name,
+            )
+        _looked[name] = time.time()
+
+
+def _imported_files(name: str) -> Iterator[Path]:
+    for file in files_of(name):
+        place = getattr(sys.modules.get(file.partition("/")[0].removesuffix(".py")), "__file__", "")
+        if place:
+            yield Path(place).parents[file.count("/") > 0] / file
+
+
+_looked: dict[str, float] = {}
+"""When the files of a distribution were last compared."""
 
 
 def _own_distributions() -> Iterator[str]:
