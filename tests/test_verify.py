@@ -4,10 +4,12 @@ found."""
 import importlib
 import json
 import os
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -22,6 +24,7 @@ from distcore.workflow.verify import _data, _refuse_mixed, verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.artifact import model_place
+from distcore_data.dataset import called
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import bucket, lease
@@ -558,6 +561,18 @@ def test_data_are_there_as_the_run_named_them(tmp_path, monkeypatch, written):
         _data(receipt, {})
     (tmp_path / "table.parquet").touch()
     assert _data(receipt, {}) == {"dataset": named}
+
+
+def test_a_folder_in_memory_is_there_and_a_frame_is_not(tmp_path, monkeypatch):
+    """What ends as a frame is called was taken for one, though it lay there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables in memory").mkdir()
+    for where in ("tables in memory", str(tmp_path / "tables in memory")):
+        assert _data({"data": {"dataset": where}}, {}) == {"dataset": where}
+    for frame in ({}, pa.table({"x": [1]})):
+        where = called(frame)
+        with pytest.raises(UserError, match=f"The run's data, {re.escape(where)}, are not there"):
+            _data({"data": {"training_set": where}}, {})
 
 
 def test_data_that_have_moved_are_named(run):

@@ -440,7 +440,7 @@ def _data(receipt: JSON, given: Mapping[str, Any]) -> dict[str, Any]:
         where = receipt["data"].get(name)
         if not where or name in found or (name == "dataset" and found):
             continue
-        if where.endswith(" in memory") or not _is_there(where):
+        if not _is_there(where):  # nor is a frame, which is called "… in memory"
             raise UserError(
                 f"The run's data, {where}, are not there to be read again. Say where they are: "
                 f"--{name} PATH."
