@@ -220,6 +220,19 @@ def test_a_bad_command_line(place, words, expected, absent):
     assert re.search(expected, message)
 
 
+def test_weights_to_start_from_are_looked_at_before_any_work(place, trained, monkeypatch):
+    """The whole file was hashed and the cache built before its header was read. A name that is not
+    UTF-8, which safetensors cannot open, is none the worse."""
+    content = (trained / "model" / "weights.safetensors").read_bytes()
+    for name, wrong in {"cut": content[:-8], "long": content + b"1", "empty": b""}.items():
+        path = place.write(f"{name}.safetensors", wrong)
+        with monkeypatch.context() as patch:
+            patch.delattr("distcore.workflow.results.digest_file")
+            message = place.refused("train", "--model_load_path", path)
+        assert f"{name}.safetensors cannot be read as safetensors" in message
+    place.good("train", "--model_load_path", place.write("\udcff.safetensors", content))
+
+
 # ------------------------------------------------------------------ the config
 
 

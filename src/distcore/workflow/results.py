@@ -245,8 +245,10 @@ def check_weights(place: Path | ResultsStore) -> str:
     """The sha256 of the weights to start from (`--model_load_path`). Raises ArtifactError, before
     any work, if there is no whole model."""
     from distcore_data.artifact import find_model, model_here, read_manifest
+    from distcore_torch.training.weights_file import check_header
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
+        check_header(place)  # before all of it is read
         return digest_file(place).sha256
     if isinstance(place, Path) and place.is_file():
         raise ArtifactError(

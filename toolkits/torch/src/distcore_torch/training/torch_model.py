@@ -17,6 +17,7 @@ from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, not_finite
 from distcore_torch.training.tensorfile import DTYPES, read_tensors
+from distcore_torch.training.weights_file import reading
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Batch, ResultsStore
@@ -110,15 +111,8 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
-
-    try:
+    with reading(path):
         return read_tensors(path)
-    except (SafetensorError, OSError) as error:
-        raise ArtifactError(
-            f"{path} cannot be read as safetensors ({error}). Take it from a backup, or train "
-            "again."
-        ) from error
 
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
