@@ -11,10 +11,11 @@ from distcore.workflow import probe
 from distcore.workflow.listing import rows
 from distcore_core.contracts import ROLES
 from distcore_core.errors import DistcoreError
+from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import Plugins
 
-SECONDS = 10
-"""What the one that sleeps is given: enough for all others, on a busy machine too."""
+SECONDS = 60
+"""What each is given: enough on a busy machine, too."""
 
 OFFENDERS = {
     "crashes": ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),
@@ -22,20 +23,23 @@ OFFENDERS = {
     "fails": ("raise ValueError('one line\\nand another')", "one line"),
     "prints": ("print('{\"error\": \"I am well\"}'); raise ValueError('not so')", "not so"),
     "reads": ("import sys; sys.stdin.read(); raise ValueError('was read')", "was read"),
-    "sleeps": ("import time; time.sleep(600)", f"within {SECONDS} s"),
 }
+
+
+def lay_down(folder, name, source):
+    """A distribution that does its worst at import, and a good one behind it."""
+    for module, code in ((name, source), (f"{name}_not", "DISTCORE_API = (1, 0)")):
+        info = folder / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[distcore.trainers]\n{module} = {module}\n")
+        (folder / f"{module}.py").write_text(code + "\n")
 
 
 @pytest.fixture
 def offenders(tmp_path, monkeypatch):
-    """Distributions that do their worst at import, and a good one behind each."""
     for name, (source, _) in OFFENDERS.items():
-        for module, code in ((name, source), (f"{name}_not", "DISTCORE_API = (1, 0)")):
-            info = tmp_path / f"{module}-1.0.dist-info"
-            info.mkdir()
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-            (info / "entry_points.txt").write_text(f"[distcore.trainers]\n{module} = {module}\n")
-            (tmp_path / f"{module}.py").write_text(code + "\n")
+        lay_down(tmp_path, name, source)
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -50,8 +54,21 @@ def test_every_offender_is_a_row_and_all_others_are_listed(offenders):
     assert not set(OFFENDERS) & set(sys.modules)
 
 
-def test_the_command_lists_them_and_ends_well(offenders, capsys, monkeypatch):
+def test_one_that_sleeps_is_a_row_and_the_one_behind_it_is_listed(tmp_path, monkeypatch):
+    """All others of its role are blocked, for each is given as little as it is."""
+    others = {offer.distribution for offer in all_offers()["trainers"]}
+    lay_down(tmp_path, "sleeps", "import time; time.sleep(600)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = {row.name: row for row in rows(Plugins(others), 2, kinds=["trainers"])}
+    assert found["sleeps"].state == "broken"
+    assert "within 2 s" in found["sleeps"].error
+    assert found["sleeps_not"].state == "ok"
+    assert {found[name].state for name in found if "sleeps" not in name} == {"blocked"}
+
+
+def test_the_command_lists_them_and_ends_well(offenders, tmp_path, capsys, monkeypatch):
     """Listing is looking: that a plugin is broken is what was asked, not a failure."""
+    lay_down(tmp_path, "sleeps", "import time; time.sleep(600)")
     monkeypatch.setenv("DISTCORE_BLOCK", "sleeps")
     assert main(["plugins", "--timeout", str(SECONDS)]) == 0
     text = capsys.readouterr().out
