@@ -1,8 +1,8 @@
 """Caches in a bucket: the same bytes as on a disk, committed by one put, whoever is killed, slow,
 second or refused.
 
-Run as a script, this file builds one small cache: `test_remote.py ADDRESS`, the credentials as JSON
-on stdin.
+Run as a script, this file builds one cache of two shards: `test_remote.py ADDRESS`, the credentials
+as JSON on stdin.
 """
 
 import json
@@ -48,23 +48,20 @@ from distcore_testing.counting import descriptors
 
 KEY = "00ff" * 10
 FORMAT = PluginRef(kind="caches", name="parquet", options={})
-ROWS = SHARD_ROWS + 50
+FEW = 3_000
+TWO_SHARDS = SHARD_ROWS + 50
 PLACE = f"s3://{BUCKET}/some/caches"
 PATIENCE = 60.0
-FILES = {
-    "rows/00000.parquet",
-    "rows/00001.parquet",
-    "train/00000.parquet",
-    "train/00001.parquet",
-} | {*("validation/00000.parquet", "validation/00001.parquet")}
+FEW_FILES = {"rows/00000.parquet", "train/00000.parquet", "validation/00000.parquet"}
+FILES = FEW_FILES | {name.replace("0.", "1.") for name in FEW_FILES}
 
 
-def encoded(rows=ROWS):
+def encoded(rows=FEW):
     values = np.arange(rows, dtype=np.int32)
     return values, np.where(values % 10 < 8, -1, values % 10 - 8).astype(np.int8)
 
 
-def build(builder, through=lambda builder: builder, rows=ROWS):
+def build(builder, through=lambda builder: builder, rows=FEW):
     values, splits = encoded(rows)
     (builder.scratch / "spill").write_bytes(b"1")
     for index in range(-(-rows // SHARD_ROWS)):
@@ -83,7 +80,10 @@ def refuse(builder):
     raise AssertionError("built where a hit was due")
 
 
-def assert_whole(cache, rows=ROWS):
+build_two = partial(build, rows=TWO_SHARDS)
+
+
+def assert_whole(cache, rows=FEW):
     verify(cache)
     values, splits = encoded(rows)
     with open_cache(cache) as reader:
@@ -128,7 +128,7 @@ def objects(client):
     }
 
 
-def assert_nothing_but(client, files=FILES):
+def assert_nothing_but(client, files=FEW_FILES):
     """The manifest, and the files of the version that it names."""
     found = objects(client)
     version = unsealed(found["manifest.json"])["folder"]
@@ -149,10 +149,10 @@ def test_the_files_are_those_of_a_disk(s3, ensure, tmp_path, copied):
         if copied
         else (lambda builder: builder)
     )
-    cache = ensure(lambda builder: build(builder, through))
-    assert_whole(cache)
-    assert_nothing_but(client)
-    here = ensure_cache(tmp_path, KEY, FORMAT, build)
+    cache = ensure(lambda builder: build_two(builder, through))
+    assert_whole(cache, TWO_SHARDS)
+    assert_nothing_but(client, FILES)
+    here = ensure_cache(tmp_path, KEY, FORMAT, build_two)
     found = objects(client)
     manifest, expected = (
         unsealed(found["manifest.json"]),
@@ -195,7 +195,7 @@ def test_a_cache_that_other_versions_built_is_told(tmp_path, kind, caplog):
         finish = builder.finish
         by = {"feature loud": {"distribution": "distcore-loud", "version": "0.1", "data": "0.1"}}
         builder.finish = partial(finish, made_by=by)
-        small(builder)
+        build(builder)
 
     recipe = KEY[:RECIPE_LENGTH]
     for rest in ("e" * 12, "f" * 12):
@@ -219,12 +219,12 @@ def test_removed_is_gone_manifest_first(s3, ensure):
 
 def test_a_cache_that_was_copied_from_a_disk_is_read(s3, ensure, tmp_path):
     _, client = s3
-    here = ensure_cache(tmp_path, KEY, FORMAT, build)
+    here = ensure_cache(tmp_path, KEY, FORMAT, build_two)
     for name in (*FILES, "manifest.json"):
         client.put_object(
             Bucket=BUCKET, Key=f"some/caches/{KEY}/{name}", Body=(here.folder / name).read_bytes()
         )
-    assert_whole(ensure(refuse))
+    assert_whole(ensure(refuse), TWO_SHARDS)
 
 
 def test_nothing_shows_the_credentials(s3, ensure):
@@ -263,7 +263,7 @@ def test_damage_that_a_listing_shows_is_built_again(s3, ensure, damage, caplog):
 def test_a_changed_byte_is_never_read(s3, ensure, piece, monkeypatch):
     monkeypatch.setattr(bucket, "PIECE", piece)
     _, client = s3
-    cache = ensure()
+    cache = ensure(build_two)
     victim = next(name for name in objects(client) if name.endswith("train/00001.parquet"))
     content = bytearray(objects(client)[victim])
     content[len(content) // 2] ^= 1
@@ -300,14 +300,14 @@ def test_a_build_and_a_read_through_faults_of_every_kind(s3, ensure):
         Fault("reset", "GET"),
         Fault("slow", "GET", "list-type", seconds=0.3),
     )
-    cache = ensure()
-    assert_nothing_but(client)
+    cache = ensure(build_two)
+    assert_nothing_but(client, FILES)
     proxy.expect(
         Fault("503", "GET", "train", times=2),
         Fault("reset", "GET", "train", times=2),
         Fault("lost", "GET", "rows"),
     )
-    assert_whole(cache)
+    assert_whole(cache, TWO_SHARDS)
     assert all(fault.times == 0 for fault in proxy.faults)
 
 
@@ -323,7 +323,7 @@ def test_a_put_of_the_manifest_that_was_never_answered_is_looked_at(s3, ensure):
 def test_a_build_that_ends_after_its_commit_leaves_what_it_committed(monkeypatch, when, error):
     """Its files were deleted, and the manifest that named them stayed."""
     place = f"memory://{uuid.uuid4().hex}/caches"
-    ensure_cache(place, KEY, FORMAT, lambda builder: build(builder, rows=FEW))
+    ensure_cache(place, KEY, FORMAT, build)
     store = open_store(place)
     (old,) = {name.split("/")[1] for name in store.list() if name.endswith(".parquet")}
     store.write(f"{KEY}/{old}/train/00000.parquet", b"cut")
@@ -346,12 +346,12 @@ def test_a_build_that_ends_after_its_commit_leaves_what_it_committed(monkeypatch
         patch.setattr(bucket.Bucket, "create", created)
         patch.setattr(bucket.Bucket, "list", list_)
         with suppress(error):
-            ensure_cache(place, KEY, FORMAT, lambda builder: build(builder, rows=FEW))
+            ensure_cache(place, KEY, FORMAT, build)
     assert committed
-    assert_whole(ensure_cache(place, KEY, FORMAT, refuse), rows=FEW)
+    assert_whole(ensure_cache(place, KEY, FORMAT, refuse))
 
 
-@pytest.mark.parametrize("part", ["train/00001", "manifest.json", "building.json"])
+@pytest.mark.parametrize("part", ["validation/00000", "manifest.json", "building.json"])
 def test_a_store_that_stays_down_ends_the_build_and_nothing_is_left(s3, ensure, part):
     proxy, client = s3
     proxy.expect(Fault("503", "PUT", part, times=99))
@@ -419,7 +419,7 @@ def test_an_object_that_changed_is_noticed_before_the_commit(s3, ensure, left, t
 
 def test_a_reader_fetches_only_what_it_reads(s3, ensure):
     proxy, _ = s3
-    cache = ensure()
+    cache = ensure(build_two)
     proxy.expect()
     with open_cache(cache) as reader:
         reader.read("train", 0, 10)
@@ -434,7 +434,7 @@ def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(
     s3, ensure, monkeypatch, tmp_path, limit
 ):
     proxy, _ = s3
-    cache = ensure()
+    cache = ensure(build_two)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(cache_fetching, limit, 1)
     handles = descriptors()
@@ -461,7 +461,7 @@ def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(
 
 
 def test_files_that_are_too_many_bytes_are_closed_for_others(ensure, monkeypatch):
-    cache = ensure()
+    cache = ensure(build_two)
     monkeypatch.setattr(cache_fetching.FetchedFiles, "most_bytes", 1)
     with open_cache(cache) as reader:
         rows = reader.rows("train")
@@ -473,7 +473,7 @@ def test_files_that_are_too_many_bytes_are_closed_for_others(ensure, monkeypatch
 
 def test_an_error_while_fetching_ahead_is_told_to_who_reads(s3, ensure):
     proxy, _ = s3
-    cache = ensure()
+    cache = ensure(build_two)
     with open_cache(cache) as reader:
         proxy.expect(Fault("denied", "GET", "train/00000", times=9))
         reader.expect("train", 0, reader.rows("train"))
@@ -550,8 +550,10 @@ def test_eight_processes_build_one_cache(s3, tmp_path):
         run.stdin.close()
     said = [(run.wait(3 * PATIENCE), run.stdout.read()) for run in runs]
     assert sorted(said) == [(0, "built\n")] + 7 * [(0, "hit\n")]
-    assert_nothing_but(client)
-    assert_whole(Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())))
+    assert_nothing_but(client, FILES)
+    assert_whole(
+        Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())), TWO_SHARDS
+    )
 
 
 @pytest.mark.parametrize("leased", [True, False])
@@ -582,14 +584,6 @@ def test_a_build_sweeps_what_no_manifest_names_and_was_put_before_a_day(monkeypa
 # ------------------------------------------------------------------ killed
 
 
-FEW = 3_000
-FEW_FILES = {"rows/00000.parquet", "train/00000.parquet", "validation/00000.parquet"}
-
-
-def small(builder):
-    build(builder, rows=FEW)
-
-
 def noted(outcome, build, builder):
     outcome.append("built")
     build(builder)
@@ -603,7 +597,7 @@ def killed_at(number, before, proxy, ensure):
     child = os.fork()
     if child == 0:
         try:
-            ensure(small)
+            ensure(build)
             os._exit(0)
         finally:
             os._exit(1)
@@ -646,26 +640,26 @@ def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(
         for name in objects(client):
             client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{name}")
         if state == "damaged":
-            ensure(small)
+            ensure(build)
             victim = next(name for name in objects(client) if name.endswith("train/00000.parquet"))
             client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{victim}")
         if killed_at(number, before, proxy, ensure):
             break
         outcome = []
-        ensure(partial(noted, outcome, small))
-        assert_whole(cache, FEW)
+        ensure(partial(noted, outcome, build))
+        assert_whole(cache)
         hits += not outcome
         left = set(objects(client)) - {"building.json"}
         version = unsealed(objects(client)["manifest.json"])["folder"]
         assert left >= {"manifest.json"} | {f"{version}/{name}" for name in FEW_FILES}
         if outcome:
-            assert_nothing_but(client, FEW_FILES)
+            assert_nothing_but(client)
     # At least the lease and its proof, the files, the manifest, and the end of the lease.
     assert number - 1 >= 2 + len(FEW_FILES) + 1 + 1 + (state == "damaged")
     # Once the manifest is there it is a hit, while the rest of a damaged version and the lease are
     # deleted.
     assert hits == (1 if before else 2) + (len(FEW_FILES) - 1 if state == "damaged" else 0)
-    assert_nothing_but(client, FEW_FILES)
+    assert_nothing_but(client)
 
 
 def main():
@@ -675,7 +669,7 @@ def main():
         sys.argv[1],
         KEY,
         FORMAT,
-        partial(noted, outcome, build),
+        partial(noted, outcome, build_two),
         credentials=credentials,
     )
     print(*outcome or ["hit"])
