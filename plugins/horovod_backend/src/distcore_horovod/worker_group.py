@@ -18,6 +18,7 @@ from distcore_data.blame import one_line
 from distcore_data.threads import processors
 from distcore_horovod.afterwards import say_afterwards
 from distcore_torch.signals import Stoppable, named, signal_of
+from distcore_torch.training.meeting import free_port
 
 if TYPE_CHECKING:
     from distcore_horovod.process_group import ProcessGroup
@@ -83,8 +84,7 @@ def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
     """A free port of the leader, for ranks that meet through torch's own variables (trainer
     data_parallel)."""
     name = "127.0.0.1" if len(set(process_group.hosts)) == 1 else socket.gethostname()
-    with socket.create_server((name, 0)) as listener:
-        return name, listener.getsockname()[1]
+    return name, free_port(name)
 
 
 @contextmanager

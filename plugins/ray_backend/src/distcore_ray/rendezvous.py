@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import socket
 from typing import Any
 
 from ray.train.backend import Backend, BackendConfig
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import UserError
-from distcore_torch.training.meeting import interface_of
+from distcore_torch.training.meeting import free_port, interface_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -68,10 +67,7 @@ def _free_address(alone: bool) -> tuple[str, int]:
     import ray
 
     address = LOOPBACK if alone else ray.util.get_node_ip_address()
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((address, 0))
-        return address, probe.getsockname()[1]
+    return address, free_port(address)
 
 
 def _point_to(address: str, port: int, alone: bool) -> None:

@@ -22,8 +22,25 @@ def test_a_port_that_another_one_has_is_told_and_nothing_listens_elsewhere(monke
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(port))
         monkeypatch.setattr(meeting, "_of_torch", lambda rank: "torch's")
-        with pytest.raises(TrainingError, match=f"127.0.0.1, MASTER_PORT {port}, .*in use"):
+        with pytest.raises(TrainingError, match=f"127.0.0.1, MASTER_PORT {port}, .*in use") as told:
             meeting._at_master(LEADER)
+    assert not told.value.recurs, "another attempt has another port"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing keeps a port")
+def test_a_port_that_ranks_will_meet_at_is_not_given_to_others_meanwhile(monkeypatch):
+    """Rank 0 listens seconds after the port was chosen, mostly in another process."""
+    port = meeting.free_port("127.0.0.1")
+    with socket.socket() as another, pytest.raises(OSError, match="in use"):
+        another.bind(("127.0.0.1", port))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    store = meeting._at_master(LEADER)
+    store.set("met", "here")
+    assert meeting._at_master(Rank(index=1, world=2)).get("met") == b"here"
+    del store
+    assert meeting.free_port("127.0.0.1") != port
+    assert len(meeting._held) == 1
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "no.such.name.invalid"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ TIMEOUT = timedelta(minutes=5)
 _met: list[Any] = []
 """The worker group's store, once opened, and one entry for each time that ranks met in this
 process."""
+
+_held: list[socket.socket] = []
+"""What keeps the port that `free_port` gave last."""
 
 
 def fresh_store(rank: Rank) -> Any:
@@ -56,6 +60,22 @@ def stay_on_loopback(rank: Rank) -> bool:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, "lo")
     return local
+
+
+def free_port(address: str) -> int:
+    """A port of an address of this machine, for a MASTER_PORT: rank 0 can listen there, and no
+    other socket gets it by chance until this process ends or asks for another port."""
+    while _held:
+        _held.pop().close()
+    holder = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind((address, 0))
+    port = int(holder.getsockname()[1])
+    if sys.platform == "linux":  # where another may listen beside a socket that only has the port
+        _held.append(holder)
+    else:
+        holder.close()
+    return port
 
 
 def machine() -> str:
@@ -117,11 +137,13 @@ def _at_master(rank: Rank) -> Any:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:  # it leads here, but is not this machine's own
             return _of_torch(rank)
-        raise TrainingError(
+        failed = TrainingError(
             f"Rank 0 cannot listen at MASTER_ADDR {host}, MASTER_PORT {port}, where the ranks "
             f"meet: {os.strerror(error.errno or 0)}. Give an address of its machine, and a port "
-            "that is free."
-        ) from error
+            "that is free; if you gave none, start again."
+        )
+        failed.recurs = error.errno != errno.EADDRINUSE
+        raise failed from error
     return dist.TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT,
         master_listen_fd=listener.detach(), use_libuv=True,
