@@ -35,7 +35,7 @@ from distcore_horovod.options import TrainerOptions
 from distcore_horovod.process_group import share_memory_alone
 from distcore_horovod.rendezvous import Place
 from distcore_horovod.strategy import HorovodStrategy
-from distcore_torch import packed
+from distcore_torch import packed, stay_on_loopback
 
 # ------------------------------------------------------------------ what is installed
 
@@ -453,6 +453,9 @@ def test_ranks_of_the_launcher_that_are_not_in_the_group_do_not_count(
         launched = SimpleNamespace(hosts=[*hosts], local_size=len(hosts))
         with worker_group.surroundings(rank, launched, group):
             found.append((int(os.environ["LOCAL_WORLD_SIZE"]), torch.get_num_threads()))
+            stay_on_loopback(rank)
+            assert ("GLOO_SOCKET_IFNAME" in os.environ) == (len(set(hosts[:ranks])) == 1)
+        assert "GLOO_SOCKET_IFNAME" not in os.environ, "the next group may be on more machines"
     assert found == [(each, 2 // each) for each in here]
 
 

@@ -18,7 +18,7 @@ from distcore_data.blame import one_line
 from distcore_data.threads import processors
 from distcore_horovod.afterwards import say_afterwards
 from distcore_torch.signals import Stoppable, named, signal_of
-from distcore_torch.training.meeting import free_port
+from distcore_torch.training.meeting import INTERFACES, free_port
 
 if TYPE_CHECKING:
     from distcore_horovod.process_group import ProcessGroup
@@ -110,7 +110,7 @@ def surroundings(
     }
     if meeting is not None:
         told |= {"MASTER_ADDR": meeting[0], "MASTER_PORT": meeting[1]}
-    before = {name: os.environ.get(name) for name in told}
+    before = {name: os.environ.get(name) for name in (*told, *INTERFACES)}
     torch.set_num_threads(group.threads or share)
     os.environ.update({name: str(value) for name, value in told.items()})
     try:

@@ -16,7 +16,7 @@ from ray.train.backend import Backend, BackendConfig
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import UserError
-from distcore_torch.training.meeting import free_port, interface_of
+from distcore_torch.training.meeting import INTERFACES, free_port, interface_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -78,5 +78,5 @@ def _point_to(address: str, port: int, alone: bool) -> None:
     # reach.
     interface = interface_of(LOOPBACK if alone else ray.util.get_node_ip_address())
     if interface:
-        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        for name in INTERFACES:
             os.environ.setdefault(name, interface)

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -41,6 +42,33 @@ def test_a_port_that_ranks_will_meet_at_is_not_given_to_others_meanwhile(monkeyp
     del store
     assert meeting.free_port("127.0.0.1") != port
     assert len(meeting._held) == 1
+
+
+def test_a_larger_group_of_the_same_processes_meets_where_it_is_told(monkeypatch):
+    """Rank 0 kept the store of the one before, at a port of which new ranks know nothing."""
+    monkeypatch.setattr(meeting, "_met", [])
+    monkeypatch.setattr(meeting, "TIMEOUT", timedelta(seconds=10))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    for world in (2, 4, 4, 2):
+        monkeypatch.setenv("MASTER_PORT", str(meeting.free_port("127.0.0.1")))
+        first = meeting.fresh_store(Rank(index=0, world=world))
+        first.set("met", str(world))
+        again = meeting.fresh_store(Rank(index=0, world=world))
+        assert not again.check(["met"])
+        # Another process has met nobody before.
+        kept = meeting._met
+        monkeypatch.setattr(meeting, "_met", [])
+        assert meeting.fresh_store(Rank(index=1, world=world)).get("met") == str(world).encode()
+        monkeypatch.setattr(meeting, "_met", kept)
+        del first, again
+
+
+def test_a_group_of_another_size_meets_at_the_same_port(monkeypatch):
+    monkeypatch.setattr(meeting, "_met", [])
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(meeting.free_port("127.0.0.1")))
+    for world in (2, 4):
+        meeting.fresh_store(Rank(index=0, world=world)).set("met", str(world))
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "no.such.name.invalid"])

@@ -27,9 +27,12 @@ STORE = "DISTCORE_STORE"
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for what another one writes into the store."""
 
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""Environment variables: the network interface on which gloo and NCCL listen."""
+
 _met: list[Any] = []
-"""The worker group's store, once opened, and one entry for each time that ranks met in this
-process."""
+"""Where the worker group's store is, the store, and one entry for each time that ranks met there in
+this process."""
 
 _held: list[socket.socket] = []
 """What keeps the port that `free_port` gave last."""
@@ -42,11 +45,13 @@ def fresh_store(rank: Rank) -> Any:
     one before; so every rank calls this as often as the others do."""
     import torch.distributed as dist
 
-    if not _met:
-        _met.append(_opened(rank))
+    place = (*map(os.environ.get, (STORE, "MASTER_ADDR", "MASTER_PORT")), rank.world)
+    if not _met or _met[0] != place:
+        _met.clear()  # rank 0 may listen at the same port again
+        _met.extend([place, _opened(rank)])
     _met.append(None)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"distcore-{attempt}-{len(_met)}", _met[0])
+    return dist.PrefixStore(f"distcore-{attempt}-{len(_met)}", _met[1])
 
 
 def stay_on_loopback(rank: Rank) -> bool:
@@ -57,7 +62,7 @@ def stay_on_loopback(rank: Rank) -> bool:
     to."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == rank.world
     if local and Path("/sys/class/net/lo").exists():
-        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        for name in INTERFACES:
             os.environ.setdefault(name, "lo")
     return local
 
