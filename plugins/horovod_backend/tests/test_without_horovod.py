@@ -27,6 +27,7 @@ from distcore_horovod import (
     process_group,
     processor,
     rendezvous,
+    strategy,
     worker_group,
 )
 from distcore_horovod.elastic import MEET_AGAIN, Arrival, Changes, ElasticProcessGroup, Run
@@ -420,6 +421,31 @@ def test_values_of_every_rank_are_gathered(hvd):
     )
     assert strategy_of(2).gather(value) == ["of rank 0", value]
     assert not hvd
+
+
+@pytest.mark.usefixtures("hvd")
+def test_a_checkpoint_that_is_more_than_horovod_carries_comes_in_pieces(monkeypatch):
+    """Horovod counts what an allgather gives each rank in 32 bits, and wrote beyond its memory."""
+    monkeypatch.setattr(strategy, "AT_ONCE_BYTES", 1000)
+    module, sent = sys.modules["horovod.torch"], []
+    theirs = packed({"weights": torch.arange(600)})
+    pieces = list(theirs.split(1000))
+
+    def allgather(mine, name):
+        assert name == "distcore.sizes"
+        return torch.tensor([theirs.numel(), mine.item()])
+
+    def broadcast_(piece, root_rank, name):
+        sent.append((root_rank, piece.numel()))
+        if root_rank == 0:
+            piece.copy_(pieces.pop(0))
+
+    module.allgather, module.broadcast_ = allgather, broadcast_
+    first, mine = strategy_of(2).gather(None)
+    assert first["weights"].equal(torch.arange(600))
+    assert mine is None
+    assert [rank for rank, _ in sent] == [0] * 5 + [1]
+    assert all(size <= 1000 for _, size in sent)
 
 
 def test_exact_training_is_refused_with_what_the_number_of_workers_changes():

@@ -26,6 +26,9 @@ from distcore_torch.training.strategy import FlatStrategy, choose_device
 if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions
 
+AT_ONCE_BYTES = 1 << 30
+"""That ranks give each other in one collective: Horovod counts in 32 bits."""
+
 
 @dataclass(frozen=True)
 class Wire:
@@ -112,7 +115,20 @@ class HorovodStrategy(FlatStrategy):
             check_size(int(each))
             for each in hvd.allgather(torch.tensor([mine.numel()]), name="distcore.sizes")
         ]
-        return [unpacked(part) for part in hvd.allgather(mine, name="distcore.gather").split(sizes)]
+        if sum(sizes) <= AT_ONCE_BYTES:
+            return [
+                unpacked(part) for part in hvd.allgather(mine, name="distcore.gather").split(sizes)
+            ]
+        return [unpacked(self._from(rank, mine, size)) for rank, size in enumerate(sizes)]
+
+    def _from(self, rank: int, mine: torch.Tensor, size: int) -> torch.Tensor:
+        """What one rank has of its own, in every rank."""
+        import horovod.torch as hvd
+
+        part = mine if rank == self.rank.index else torch.empty(size, dtype=torch.uint8)
+        for piece in part.split(AT_ONCE_BYTES):
+            hvd.broadcast_(piece, rank, name="distcore.gather.piece")
+        return part
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
         buffer = torch.zeros(numel, dtype=dtype, device=self.device)
