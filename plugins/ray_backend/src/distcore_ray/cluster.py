@@ -187,7 +187,7 @@ def _start(options: BackendOptions, ours: Session) -> None:
                 f"Look into {os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or "
                 "run with --backend local."
             ) from error
-    ours.starting = False
+    ours.started()
     size = resources_of(ray.nodes())
     guarded = (
         "without tokens"

@@ -36,7 +36,10 @@ def child_processes() -> set[int]:
 
 
 def session_folders() -> set[Path]:
-    """The folders of sessions that this process has begun, be it that they came no further."""
+    """The folders of sessions that this process may have begun, be it that they came no further.
+
+    They are known by its number, which the process of another container that sees the same files
+    may have, too."""
     from ray._common.utils import get_default_ray_temp_dir
 
     return set(Path(get_default_ray_temp_dir()).glob(f"session_*_{os.getpid()}"))
@@ -56,12 +59,21 @@ class Session:
     _settings: settings.Before = field(default_factory=settings.begin)
     _children: set[int] = field(default_factory=child_processes)
     _folders: set[Path] = field(default_factory=session_folders)
+    _own: set[Path] = field(default_factory=set)
 
     def begin(self) -> None:
         """From here on it ends when this process does, if nobody ends it before: a signal may come
         just before somebody would."""
         pulse.begin()
         atexit.register(self.end)
+
+    def started(self) -> None:
+        """A cluster has been started, and Ray knows of all of it."""
+        from ray._private import worker
+
+        node: Any = worker._global_node
+        self.starting = False
+        self._own = {Path(node.get_session_dir_path())}
 
     def end(self, keep: bool = False) -> None:
         """Leave the cluster; one that was started here ends: its processes are gone, and its
@@ -81,7 +93,7 @@ class Session:
         known = _known_to_ray()
         leave()
         _end(known, 0.0 if pulse.is_lost() else END_SECONDS)
-        folders = session_folders() - self._folders
+        folders = session_folders() - self._folders if self.starting else self._own
         while (found := self._unknown_to_ray(folders)) and _end(found, 0.0):
             pass
         for folder in folders:
