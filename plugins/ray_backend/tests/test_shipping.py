@@ -5,7 +5,9 @@ import subprocess
 import sys
 import sysconfig
 
+from distcore_core.contracts import WorkerGroup
 from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.worker_group import _trainer
 
 RANK = """
 import sys
@@ -22,6 +24,15 @@ assert "ray" in sys.modules
 def test_a_rank_imports_ray_only_for_results_that_need_it():
     done = subprocess.run([sys.executable, "-c", RANK], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_ray_keeps_of_a_groups_config_has_no_credentials():
+    """Ray Train's state tracking, where it is on, shows the text of each entry in the dashboard."""
+    group = WorkerGroup(function=print, arguments=({"secret": "MYSECRETKEY"},))
+    config = _trainer(group, None, "/nowhere").train_loop_config
+    assert not any("MYSECRETKEY" in f"{each}{each!r}" for each in config.values())
+    payload = unpacked(packed(config["payload"])).content
+    assert unpacked(payload) == (print, ({"secret": "MYSECRETKEY"},))
 
 
 def test_the_users_modules_are_the_drivers_and_what_is_installed_is_ones_own(tmp_path, monkeypatch):

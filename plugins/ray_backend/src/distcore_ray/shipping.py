@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -39,6 +39,14 @@ class Place:
         sys.path[:] = dict.fromkeys([*first, *sys.path, *there])
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What `packed` gave, for whoever writes down what it is handed: credentials are in it, and Ray
+    Train's state tracking keeps the text of each entry of a loop's config."""
+
+    content: bytes = field(repr=False)
 
 
 def packed(value: Any) -> bytes:

@@ -65,7 +65,8 @@ def _run(
     try:
         if ray.get(coordinator.sit.remote(seat)):
             with suppress(OSError):  # it has died already, which is found out below
-                connection.send(Orders(config["place"], rank, config["payload"], config["level"]))
+                payload = config["payload"].content
+                connection.send(Orders(config["place"], rank, payload, config["level"]))
             _watch(coordinator, seat, process, connection, watch)
     finally:
         connection.close()

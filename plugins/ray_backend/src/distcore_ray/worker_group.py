@@ -24,7 +24,7 @@ from distcore_ray.coordinator import News
 from distcore_ray.failures import cause_of, first_cause, last_line
 from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
-from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.shipping import Place, Sealed, packed, unpacked
 from distcore_ray.tune_places import FREE_SECONDS, free_places_of_the_dead
 from distcore_ray.watch import runs_work
 from distcore_torch.training.interrupt import Interrupt
@@ -87,7 +87,7 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
     config = {
         "coordinator": coordinator,
         "place": Place.here(),
-        "payload": packed((group.function, group.arguments)),
+        "payload": Sealed(packed((group.function, group.arguments))),
         "threads": group.threads,
         "hang_seconds": group.hang_seconds,
         "level": log.getEffectiveLevel(),
