@@ -23,7 +23,7 @@ HOLD = """
 set -e
 hostname {name}
 mount --make-rprivate /
-mount --bind {folder}/hosts /etc/hosts
+mount --bind {folder}/hosts-{name} /etc/hosts
 mount --bind {folder}/ssh_config /etc/ssh/ssh_config
 mount -t tmpfs tmpfs /run
 mkdir /run/sshd
@@ -131,9 +131,9 @@ def why_not():
 
 
 @contextmanager
-def two_hosts(folder):
+def two_hosts(folder, own=None):
     """Two `Host`s that reach each other by name, also by ssh, and see the same files."""
-    prepare(folder)
+    prepare(folder, own)
     hosts = []
     try:
         for name, address in zip(NAMES, ADDRESSES, strict=True):
@@ -152,10 +152,14 @@ def two_hosts(folder):
             host.close()
 
 
-def prepare(folder):
-    """Names, keys, and the two configs of ssh, which replace the machine's inside the hosts."""
-    lines = [f"{address} {name}\n" for address, name in zip(ADDRESSES, NAMES, strict=True)]
-    (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+def prepare(folder, own=None):
+    """Names (own: where each host's own leads to there), keys, and the two configs of ssh, which replace the machine's inside the hosts."""
+    for mine in NAMES:
+        lines = [
+            f"{own if own and name == mine else address} {name}\n"
+            for address, name in zip(ADDRESSES, NAMES, strict=True)
+        ]
+        (folder / f"hosts-{mine}").write_text("127.0.0.1 localhost\n" + "".join(lines))
     for name in ("key", "host_key"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
@@ -192,7 +196,7 @@ def answers(one, other):
 
 
 @contextmanager
-def hosts_or_skip(folder: Path):
+def hosts_or_skip(folder: Path, own: str | None = None):
     """`two_hosts`. If they cannot be made: a skip, or, if the CI says that they must be, a
     failure."""
     reason = why_not()
@@ -200,5 +204,5 @@ def hosts_or_skip(folder: Path):
         if os.environ.get("DISTCORE_REQUIRE_HOSTS") == "1":
             pytest.fail(f"{reason}, and DISTCORE_REQUIRE_HOSTS=1 says that there must be two hosts")
         pytest.skip(reason)
-    with two_hosts(folder) as hosts:
+    with two_hosts(folder, own) as hosts:
         yield hosts

@@ -2,7 +2,6 @@
 elimination. No other rank is started."""
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed import HashStore
 
-from distcore_horovod import error_channel
+from distcore_horovod import addresses, error_channel
 from distcore_horovod.error_channel import STOPPING, ErrorChannel
 
 HERE, THERE, FAR = "here-11112222", "over-there-33334444", "far-55556666"
@@ -33,10 +32,10 @@ def processes():
     zombie.wait()
 
 
-@pytest.mark.parametrize(("hosts", "name"), [([HERE] * 2, "127.0.0.1"), ([HERE, FAR], "localhost")])
+@pytest.mark.parametrize(("hosts", "name"), [([HERE] * 2, "127.0.0.1"), ([HERE, FAR], "127.0.0.9")])
 def test_the_leader_serves_on_the_loopback_unless_others_are_elsewhere(hosts, name, monkeypatch):
     """The other rank is told where by Horovod, and reaches it there."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    monkeypatch.setattr(addresses, "reached_address", lambda: "127.0.0.9")
     told = Future()
 
     def opened(rank):

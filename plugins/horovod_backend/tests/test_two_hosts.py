@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def hosts(tmp_path_factory):
 def on_two(launch, hosts):
     """The words before a command of two ranks, one a host, by launcher and folder; the first
     host launches."""
+    return partial(words_on, launch, hosts)
+
+
+def words_on(launch, hosts, launcher, folder):
     over_ssh = ["--mca", "oob_tcp_if_include", INTERFACE, "--mca", "btl_tcp_if_include", INTERFACE]
     given = [
         word
@@ -38,12 +43,8 @@ def on_two(launch, hosts):
         if name in os.environ
         for word in ("-x", name)
     ]
-
-    def words(launcher, folder):
-        more = [*over_ssh, *given] if launcher == "mpirun" else []
-        return hosts[0].inside(*getattr(launch, launcher)(2), *WHERE, *more, folder=folder)
-
-    return words
+    more = [*over_ssh, *given] if launcher == "mpirun" else []
+    return hosts[0].inside(*getattr(launch, launcher)(2), *WHERE, *more, folder=folder)
 
 
 def weights(folder):
@@ -103,6 +104,20 @@ def test_both_hosts_take_part_and_an_error_is_named_with_its_host(
         )
     )
     assert "on hostb) ended: ValueError: rank one gives up" in ran.text, ran.text
+
+
+@pytest.mark.slow
+def test_a_host_whose_own_name_leads_to_its_loopback_leads_under_mpirun(
+    launch, tmp_path, tmp_path_factory
+):
+    """As Debian writes it into /etc/hosts; Horovod's own gloo does not go there."""
+    with hosts_or_skip(tmp_path_factory.mktemp("debian"), own="127.0.1.1") as made:
+        words = words_on(launch, made, "mpirun", tmp_path)
+        ran = launch.finish(
+            launch.start([*words, sys.executable, JOBS, "tasks", str(tmp_path)], tmp_path)
+        )
+    assert ran.code == 0, ran.text
+    assert "FOUND" in ran.text, ran.text
 
 
 def under_way(launch, folder, words, epochs=5000):

@@ -5,6 +5,7 @@ ranks are threads."""
 import importlib.metadata
 import os
 import signal
+import socket
 import sys
 import threading
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from distcore_core.contracts import Rank, ShardPlan, WorkerGroup
 from distcore_core.errors import CacheError, Stopped, TrainingError, UserError
 from distcore_data.waiting import in_thread
 from distcore_horovod import (
+    addresses,
     build,
     diagnose,
     installed,
@@ -483,6 +485,37 @@ def test_ranks_of_the_launcher_that_are_not_in_the_group_do_not_count(
             assert ("GLOO_SOCKET_IFNAME" in os.environ) == (len(set(hosts[:ranks])) == 1)
         assert "GLOO_SOCKET_IFNAME" not in os.environ, "the next group may be on more machines"
     assert found == [(each, 2 // each) for each in here]
+
+
+@pytest.mark.parametrize(
+    ("named", "default", "found"),
+    [
+        (["127.0.1.1"], "10.0.0.7", "10.0.0.7"),  # as Debian has it
+        (["127.0.1.1", "10.0.0.8"], "10.0.0.7", "10.0.0.8"),
+        (None, "10.0.0.7", "10.0.0.7"),
+        (["127.0.1.1"], None, "10.0.0.9"),
+    ],
+)
+def test_the_leader_listens_where_other_machines_reach_it(monkeypatch, named, default, found):
+    """Where its name leads to may be the loopback, or nowhere."""
+
+    def of_name(name):
+        if named is None:
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return name, [], named
+
+    interfaces = {
+        name: [SimpleNamespace(family=socket.AF_INET, address=address)]
+        for name, address in (("lo", "127.0.0.1"), ("eth0", "10.0.0.9"))
+    }
+    monkeypatch.setattr(socket, "gethostbyname_ex", of_name)
+    monkeypatch.setattr(addresses, "towards", lambda host: default)
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
+    assert addresses.shared_address(["a-1", "b-2"]) == found
+    assert addresses.shared_address(["a-1", "a-1"]) == "127.0.0.1"
+    group = SimpleNamespace(hosts=["a-1", "b-2"])
+    monkeypatch.setattr(worker_group, "free_port", len)
+    assert worker_group.meeting_point(group)[0] == found
 
 
 # ------------------------------------------------------------------ orders

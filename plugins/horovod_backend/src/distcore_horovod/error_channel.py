@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from distcore_horovod.addresses import shared_address
 from distcore_horovod.processes import is_gone
 
 STOPPING = "stopping"
@@ -32,11 +33,10 @@ class ErrorChannel:
         from torch.distributed import TCPStore
 
         wait = timedelta(seconds=60)
-        local = len(set(hosts)) == 1
         store = None
         address = ("", 0)
         if rank == 0:
-            name = "127.0.0.1" if local else socket.gethostname()
+            name = shared_address(hosts)
             listener = socket.create_server((name, 0))
             address = (name, listener.getsockname()[1])
             store = TCPStore(

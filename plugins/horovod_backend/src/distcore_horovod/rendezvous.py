@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +19,9 @@ from typing import Any
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
+from distcore_horovod.addresses import LOOPBACK, reached_address, towards
 from distcore_horovod.launcher import IN_GROUP
 from distcore_torch.training import meeting
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -124,12 +122,7 @@ def _address() -> str:
     master = os.environ.get(
         "MASTER_ADDR", LOOPBACK
     )  # a worker group of this machine meets in a file
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((socket.gethostbyname(master), 9))  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError:
-        return socket.gethostbyname(socket.gethostname())
+    return towards(master) or reached_address()
 
 
 def _exchanged(store: Any, rank: Rank, place: Place) -> list[Place]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from distcore_core.contracts import Rank, TrainJob, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_data.blame import one_line
 from distcore_data.threads import processors
+from distcore_horovod.addresses import shared_address
 from distcore_horovod.afterwards import say_afterwards
 from distcore_torch.signals import Stoppable, named, signal_of
 from distcore_torch.training.meeting import INTERFACES, free_port
@@ -83,8 +83,8 @@ def advice(group: WorkerGroup) -> str:
 def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
     """A free port of the leader, for ranks that meet through torch's own variables (trainer
     data_parallel)."""
-    name = "127.0.0.1" if len(set(process_group.hosts)) == 1 else socket.gethostname()
-    return name, free_port(name)
+    address = shared_address(process_group.hosts)
+    return address, free_port(address)
 
 
 @contextmanager
