@@ -606,6 +606,16 @@ def test_an_order_is_carried_out_by_every_rank_until_the_leader_lets_them_go():
         leader.everywhere(part, "x")
 
 
+@pytest.mark.usefixtures("lost")
+def test_an_order_of_more_than_horovod_carries_is_refused_before_the_ranks_are_told(monkeypatch):
+    """A frame of 2 GiB, say: torch's words were of a type that overflows."""
+    leader = group_of(process_group.ProcessGroup, 0, Ranks().of(0))
+    monkeypatch.setattr(process_group, "MOST_BYTES", 5000)
+    with pytest.raises(UserError, match=r"has \d{4} bytes, .* 5000 at most.*processor to local"):
+        leader.everywhere(part, b"x" * 4000)
+    assert not leader.over
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("sizes", [{0: 2**31}, {0: 2**30, 1: 2**30}])
 def test_more_than_horovod_carries_is_told_in_every_rank(rank, sizes):

@@ -36,7 +36,10 @@ STALL_SECONDS = "1800"
 leader prepares."""
 
 MOST_BYTES = 2**31 - 1
-"""That a rank gives or takes in an all-to-all, which counts in 32 bits."""
+"""That a rank gives or takes in an all-to-all or a broadcast, which count in 32 bits."""
+
+BESIDE_BYTES = 1024
+"""More than Horovod adds to what it broadcasts."""
 
 MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
 """What Open MPI's ranks listen with on every interface, also if they are all on one machine, and
@@ -125,6 +128,13 @@ class ProcessGroup:
                 "The launcher's other processes have ended. Start the command again."
             )
         order = cloudpickle.dumps((function, arguments))
+        if len(order) > MOST_BYTES - BESIDE_BYTES:
+            raise UserError(
+                f"What all ranks must be told has {len(order)} bytes, and Horovod carries "
+                f"{MOST_BYTES} at most. If the dataset is a DataFrame, whose rows travel with it, "
+                "give its file instead, or set backend.processor to local: rank 0 then prepares "
+                "the data."
+            )
         try:
             self._tell(order)
             found = self._gather(self._carried_out(function, arguments))
