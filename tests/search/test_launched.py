@@ -59,6 +59,8 @@ def test_a_search_of_its_own_in_each_process_is_one_that_was_asked_for(
         *((name, True) for name in ("TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "HOROVOD_ELASTIC")),
         *((name, True) for name in ("HOROVOD_CROSS_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR")),
         *((name, True) for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMIX_NAMESPACE")),
+        *((name, True) for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID")),
+        ("SLURM_CPUS_PER_TASK", False),
         *((name, False) for name in ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_GLOO_IFACE")),
         *((name, False) for name in ("OMPI_MCA_btl", "PMIX_MCA_gds", "MY_RANK", "PATH")),
     ],

@@ -19,7 +19,7 @@ processes only a backend of their own joins."""
 OF_RANKS = re.compile(
     r"(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
     r"|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|GLOO_RENDEZVOUS_.*|ELASTIC|HOSTNAME)"
-    r"|OMPI_COMM_WORLD_.*|PMIX?_(?!MCA_).*|MPI_LOCAL.*"
+    r"|OMPI_COMM_WORLD_.*|PMIX?_(?!MCA_).*|MPI_LOCAL.*|SLURM_(STEP_NUM_TASKS|PROCID|LOCALID)"
 )
 """The variables by which torchrun, horovodrun, mpirun and srun tell a process which rank it is, and
 how it meets the others: none that sets how they work."""
@@ -54,6 +54,20 @@ def launched_apart() -> tuple[str, int] | None:
         if count.isdecimal() and int(count) > 1 and launched_rank() is None:
             return launcher, int(count)
     return None
+
+
+def tasks_of_srun() -> int:
+    """How many tasks srun started together with this process, which may be each for itself; 1 where
+    nobody says so, or where another launcher, or Ray, started this process within a task."""
+    apart = ("DISTCORE_HOROVOD_GROUP", "RAY_RAYLET_PID", *LAUNCHERS)
+    count = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    if (
+        not count.isdecimal()
+        or launched_rank() is not None
+        or not os.environ.keys().isdisjoint(apart)
+    ):
+        return 1
+    return int(count)
 
 
 def says_which_rank(variable: str) -> bool:
