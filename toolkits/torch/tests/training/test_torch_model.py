@@ -18,6 +18,13 @@ class Counting(nn.Linear):
         return {"seen": 0}
 
 
+def holding(buffer):
+    """A network with this buffer."""
+    made = nn.Linear(2, 1)
+    made.register_buffer("unit", buffer)
+    return made
+
+
 class Made:
     """Plugins with one model, which makes the network."""
 
@@ -36,6 +43,8 @@ class Made:
         (lambda: nn.Linear(2, 1, dtype=torch.complex64), "has weight as torch.complex64"),
         (lambda: nn.Linear(2, 1).requires_grad_(False), "Linear has nothing to train"),
         (nn.Identity, "Identity has nothing to train"),
+        (lambda: holding(torch.ones(1).expand(4)), r"unit as a view that shows .*\.clone\(\)"),
+        (lambda: holding(torch.eye(2).to_sparse()), "unit as a torch.sparse_coo tensor"),
     ],
 )
 def test_a_network_that_cannot_be_trained_or_saved_is_told(make, told):
@@ -43,3 +52,20 @@ def test_a_network_that_cannot_be_trained_or_saved_is_told(make, told):
         build_module({"type": "module", "options": {}}, None, Made(make), seed=0)
     sound = nn.Linear(2, 1, dtype=torch.float64)
     assert build_module({"type": "module", "options": {}}, None, Made(lambda: sound), 0) is sound
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        torch.arange(4).expand(1, -1),
+        torch.arange(9.0)[::4][:1],
+        torch.arange(5.0).unfold(0, 3, 1),
+        torch.eye(3).T,
+        torch.ones(()),
+        torch.ones(0, 3),
+        None,
+    ],
+)
+def test_a_view_that_can_be_loaded_is_none_of_these(buffer):
+    made = build_module({"type": "module", "options": {}}, None, Made(lambda: holding(buffer)), 0)
+    made.load_state_dict(made.state_dict())

@@ -17,6 +17,7 @@ import torch
 from distcore_core.io.atomic import write_file
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import WAITS
+from distcore_torch.training.raw import raw_bytes
 
 log = logging.getLogger("distcore")
 _training = threading.RLock()
@@ -46,9 +47,7 @@ def weights_digest(module: torch.nn.Module) -> str:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_floating_point():
             digest.update(name.encode())
-            digest.update(
-                tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-            )
+            digest.update(raw_bytes(tensor.cpu()).numpy().data)
     return digest.hexdigest()
 
 

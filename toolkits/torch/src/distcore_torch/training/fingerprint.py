@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from distcore_torch.training.compiled import sums
+from distcore_torch.training.raw import in_one_piece, raw_bytes
 
 BLOCK = 1 << 15
 """Words that share a factor M; their factors K, 256 KiB, stay in the processor's cache."""
@@ -170,7 +171,7 @@ class _Side:
     def _lay_out(self) -> None:
         keys = []
         for _, tensor, factor in self._members:
-            raw = tensor.reshape(-1).view(self._unit)
+            raw = in_one_piece(tensor).view(self._unit)
             size = tensor.numel() * tensor.element_size()
             self._parts.append(raw)
             if missing := -size % 8 // self._unit.itemsize:
@@ -226,7 +227,7 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
     """The raw bytes as int64, without a copy if they are whole words in one piece."""
     if _aligned(tensor):
         return tensor.reshape(-1).view(torch.int64)
-    raw = tensor.contiguous().reshape(-1).view(torch.uint8)
+    raw = raw_bytes(tensor)
     padded = torch.zeros(8 * _words(raw.numel()), dtype=torch.uint8, device=raw.device)
     padded[: raw.numel()] = raw
     return padded.view(torch.int64)

@@ -19,6 +19,7 @@ import torch
 from distcore_core import errors
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_data.travelling import plain_class
+from distcore_torch.training.raw import raw_bytes
 
 HEADER_BYTES = 1 << 30
 """The longest header: everything but tensors."""
@@ -50,7 +51,7 @@ def packed(value: Any) -> torch.Tensor:
     parts = [
         torch.frombuffer(bytearray(len(header).to_bytes(8, "little") + header), dtype=torch.uint8)
     ]
-    return torch.cat([*parts, *(each.view(torch.uint8) for each in tensors)])
+    return torch.cat([*parts, *tensors])
 
 
 def unpacked(data: torch.Tensor) -> Any:
@@ -89,12 +90,7 @@ def _node(value: Any, tensors: list[torch.Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
-        # One number of a larger tensor counts as contiguous with any stride, and cannot be looked
-        # at as bytes.
-        flat = value.detach().cpu().reshape(-1)
-        tensors.append(
-            flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
-        )
+        tensors.append(raw_bytes(value.cpu()))
         return {"tensor": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
     if isinstance(value, list | tuple):
         items = [_node(each, tensors) for each in value]

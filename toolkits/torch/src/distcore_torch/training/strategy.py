@@ -19,6 +19,7 @@ from distcore_core.errors import UserError
 from distcore_torch.training.exact.exchange import GatheredTree, OwnTree, Shares, TreeExchange
 from distcore_torch.training.flat import Exchange, FlatGroup, InPlace, flat_groups
 from distcore_torch.training.heartbeat import WAITING, Heartbeat
+from distcore_torch.training.raw import raw_bytes
 
 STOP_EVERY = 16
 """Steps between two looks at the stop flag where looking waits for a GPU."""
@@ -248,7 +249,7 @@ class FlatStrategy(ABC):
     def _copy_from_first(self, tensor: torch.Tensor) -> None:
         """Rank 0's bits to all: everyone else adds zeros, and adding zeros to the bits as
         integers is exact."""
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).to(torch.int32)
+        flat = raw_bytes(tensor).to(torch.int32)
         if self.rank.index:
             flat.zero_()
         if flat.numel():

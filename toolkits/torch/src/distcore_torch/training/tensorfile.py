@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 import torch
 
+from distcore_torch.training.raw import raw_bytes
+
 DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -56,9 +58,8 @@ def tensor_writer(
         file.write(text)
         for name in names:
             going_on()
-            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-            if flat.numel():
-                file.write(flat.view(torch.uint8).numpy().data)
+            if tensors[name].numel():
+                file.write(raw_bytes(tensors[name].cpu()).numpy().data)
 
     return write
 

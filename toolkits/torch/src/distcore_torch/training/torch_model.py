@@ -46,6 +46,8 @@ def _check(module: torch.nn.Module) -> None:
     """Raise UserError for a network that has nothing to train, or what no file of weights can
     hold."""
     name = type(module).__qualname__
+    # What an extra state is loaded into is the module's own matter.
+    own = dict((*module.named_parameters(), *module.named_buffers()))
     for path, each in module.state_dict().items():
         if not isinstance(each, torch.Tensor):
             raise UserError(
@@ -57,6 +59,18 @@ def _check(module: torch.nn.Module) -> None:
             raise UserError(
                 f"{name} has no shape for {path} before its first batch (a lazy layer), and "
                 "weights are needed before that. Say the shape: nn.Linear for nn.LazyLinear."
+            )
+        if each.layout is not torch.strided:
+            raise UserError(
+                f"{name} has {path} as a {each.layout} tensor, which cannot be saved. Keep it "
+                "dense, and make it sparse in forward."
+            )
+        if path in own and any(
+            size > 1 and not step for size, step in zip(each.shape, each.stride(), strict=True)
+        ):
+            raise UserError(
+                f"{name} has {path} as a view that shows one number in several places (expand), "
+                "and no weights can be loaded into it. Give it memory of its own: .clone()."
             )
         if each.dtype not in DTYPES:
             raise UserError(
