@@ -15,7 +15,7 @@ from tests.conftest import CONFIG, csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import receipt
-from distcore.workflow.difference import FAULT, Cause, causes_of, in_lines, read_run
+from distcore.workflow.difference import Cause, causes_of, Difference, FAULT, in_lines, read_run
 from distcore.workflow.receipt import distributions, installed
 from distcore_core.errors import UserError
 from distcore_core.registry.lock import files_of
@@ -335,6 +335,18 @@ def test_json_and_a_longer_run(runs, capsys):
     assert found["first_step"] is None
     assert found["steps"][0] < found["steps"][1]
     assert [each["what"] for each in found["causes"]] == ["trainer.epochs"]
+
+
+@pytest.mark.parametrize(
+    ("last_equal", "told"),
+    [
+        (0, "The weights are equal after every step recorded of both, up to 0; one has come to"),
+        (None, "No step is recorded of both; one has come to step 7, the other to 9."),
+    ],
+)
+def test_steps_that_no_record_has_are_not_called_equal(last_equal, told):
+    """Ledgers of steps 0 and 7, and 0 and 9."""
+    assert str(Difference(False, None, last_equal, (7, 9))).startswith(told)
 
 
 def test_of_a_killed_run_the_whole_lines_count_and_a_changed_one_is_refused(tmp_path):

@@ -293,7 +293,10 @@ def test_a_forged_record_is_found_by_the_replay(run, name):
     found = verify(folder)
     assert (found.flaws, found.equal) == ((), False)
     assert found.first_step is not None
-    assert ("it came to the same after" in str(found)) == (found.last_equal is not None)
+    other_model = found.first_step == found.last_equal
+    assert other_model == (name == "the weights")
+    assert ("recorded steps, but kept another model" in str(found)) == other_model
+    assert ("to other weights after" in str(found)) != other_model
     if name == "the ledger":
         assert "to other weights after step 9; it came to the same after step 6." in str(found)
         (cause,) = found.causes

@@ -114,7 +114,13 @@ class Difference:
             yield f"The weights differ after step {self.first_step}{since}."
         elif self.steps[0] != self.steps[1]:
             ends = f"one has come to step {self.steps[0]}, the other to {self.steps[1]}"
-            yield f"The weights are equal as far as both go; {ends}."
+            both = (
+                "No step is recorded of both"
+                if self.last_equal is None
+                else f"The weights are equal after every step recorded of both, up to "
+                f"{self.last_equal}"
+            )
+            yield f"{both}; {ends}."
         else:
             yield f"Equal: the same weights after every recorded step up to {self.steps[0]}."
         if self.causes:

@@ -61,7 +61,8 @@ class Verified:
         flaws: Files that are not as they were written, in sentences; if there are any, nothing was
             replayed.
         compared: Steps of the ledger that the replay was compared at.
-        first_step: The first one at which it came to other weights; None if it never did.
+        first_step: The first one at which it came to other weights; None if it never did. If it
+            did not and yet kept another model, this is the last one compared, as is `last_equal`.
         last_equal: The last one before it; None if there is none.
         causes: What was different here, the most likely cause first.
     """
@@ -95,11 +96,20 @@ class Verified:
                 f"{self.compared[-1]}."
             )
             return
-        since = (
-            "" if self.last_equal is None else f"; it came to the same after step {self.last_equal}"
-        )
         yield "Every sealed file is as it was written."
-        yield f"A replay came to other weights after step {self.first_step}{since}."
+        if self.first_step == self.last_equal:
+            yield (
+                f"A replay came to the same weights after each of {len(self.compared)} recorded "
+                "steps, but kept another model: it found another round to be the best, or the "
+                "run's model is not what it trained."
+            )
+        else:
+            since = (
+                ""
+                if self.last_equal is None
+                else f"; it came to the same after step {self.last_equal}"
+            )
+            yield f"A replay came to other weights after step {self.first_step}{since}."
         if self.causes:
             yield "What was different here, the most likely cause first (the run, then the replay):"
             yield from in_lines(self.causes)
