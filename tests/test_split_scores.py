@@ -5,15 +5,19 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow.parquet as pq
 import pytest
 
 import distcore
+from distcore.cli.main import main
 from distcore.cli.train import print_scores
-from distcore.workflow.shown import headline, split_scores
+from distcore.workflow.shown import headline, html_of, split_scores
 from distcore.workflow.split_scores import MOST_ROWS, stretches
 from distcore_core.contracts import Split
 from distcore_data.cache import open_cache
+from distcore_data.figures import partly_scored
 from distcore_testing import data
 
 TRAINERS = ("local", "lightgbm")
@@ -91,6 +95,44 @@ def test_training_alone_has_them_too(tmp_path):
     )
     page = Path(outcome.report).read_text()
     assert "<th>metric</th><th>training</th><th>validation</th></tr>" in page
+
+
+@pytest.mark.parametrize("command", ["train", "experiment"])
+def test_scores_of_a_sample_say_so_wherever_they_are_shown(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stretches, "__defaults__", (100,))
+    config = data.config(str(tmp_path / "cache"))
+    source, table = tmp_path / "config.json", tmp_path / "data.parquet"
+    source.write_text(json.dumps(config))
+    pq.write_table(data.table(), table)
+    words = (command, "--config", source, "--dataset", table, "--output_directory", tmp_path / "r")
+    assert main([*map(str, words), "--logging_level", "error"]) == 0
+    printed = capsys.readouterr().out
+    said = "Training: 100 rows, evenly spread over the split."
+    (page,) = (tmp_path / "r").glob("*/report.html")
+    assert said in page.read_text()
+    summary = json.loads((page.parent / "summary.json").read_text())
+    assert summary["split_rows"]["training"] > summary["scored_rows"]["training"] == 100
+    if command == "experiment":
+        assert said in printed
+        outcome = SimpleNamespace(directory=page.parent, training_statistics={}, report=None)
+        assert f"<p>{said}" in html_of(outcome)
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({}, ""),
+        ({"scored_rows": {"training": 5}}, ""),
+        ({"scored_rows": {"training": 5}, "headline": None}, ""),
+        ({"scored_rows": {"training": 5}, "split_rows": {"training": 5}}, ""),
+        (
+            {"scored_rows": {"training": 5, "validation": 2}, "headline": {"rows": {"train": 9}}},
+            "Training: 5 rows, evenly spread over the split.",
+        ),
+    ],
+)
+def test_a_summary_of_before_says_what_it_can(summary, said):
+    assert partly_scored(summary) == said
 
 
 def test_what_training_has_evaluated_itself_is_not_evaluated_again(tmp_path):

@@ -85,9 +85,11 @@ def _fit(arguments: Namespace, command: str) -> int:
         **run_of(arguments), model_load_path=arguments.model_load_path
     )
     if outcome.test_statistics is not None:
-        from distcore.workflow.shown import split_scores
+        from distcore.workflow.shown import scores_note, split_scores
 
         print_scores(outcome.test_statistics, split_scores(outcome))
+        if note := scores_note(outcome):
+            print(note)
     print(outcome.directory)
     if outcome.report is not None:
         log.info("Report: %s", outcome.report)

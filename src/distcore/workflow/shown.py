@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data import charts
-from distcore_data.figures import number
+from distcore_data.figures import number, partly_scored
 from distcore_data.printable import printable
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def figure(outcome: Outcome, kind: str, metric: str | None) -> Figure:
 
 def html_of(outcome: Outcome) -> str:
     """Headline, curves and confusion matrix of a run."""
-    parts = [f"<p>{escape(headline(outcome))}</p>", '<div class="row">']
+    said = (headline(outcome), scores_note(outcome))
+    parts = [*(f"<p>{escape(each)}</p>" for each in said if each), '<div class="row">']
     try:
         parts.append(_curves(outcome, "loss").html)
         watched = _summary(outcome).get("best", {}).get("metric")
@@ -280,6 +281,11 @@ def split_scores(outcome: Outcome) -> JSON:
     summary."""
     found: JSON = _summary(outcome).get("scores", {})
     return found
+
+
+def scores_note(outcome: Outcome) -> str:
+    """Of how many rows they are, if not of all."""
+    return partly_scored(_summary(outcome))
 
 
 def _summary(outcome: Outcome) -> JSON:

@@ -28,7 +28,8 @@ log = logging.getLogger("distcore")
 
 def add_split_scores(session: Session, cache: Cache, model: Path, summary: JSON) -> None:
     """Put the scores of training and validation rows into a summary, if training did not find
-    every metric of them; `scored_rows`: of how many rows, {split: number}.
+    every metric of them; `scored_rows`: of how many rows, and `split_rows`: of how many that there
+    are, {split: number}.
 
     A network's running loss of the training rows, of weights that changed under them, is replaced.
     """
@@ -98,6 +99,7 @@ def _score(
         session.progress.done += batch.rows
     session.progress.end()
     summary.setdefault("scored_rows", {})[name] = rows
+    summary.setdefault("split_rows", {})[name] = reader.rows(split)
     for output, metrics in found.compute().items():
         for metric, value in metrics.items():
             summary["scores"].setdefault(output, {}).setdefault(metric, {})[name] = value

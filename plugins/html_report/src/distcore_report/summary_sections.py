@@ -10,7 +10,7 @@ from typing import Any
 from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
 from distcore_data.charts import html_table
-from distcore_data.figures import duration, number
+from distcore_data.figures import duration, number, partly_scored
 
 FILE = "summary.json"
 SPLITS = ("training", "validation", "test")
@@ -88,7 +88,8 @@ def scores(summary: JSON) -> Iterator[str]:
     if len(outputs) == 2:
         outputs = {name: metrics for name, metrics in outputs.items() if name != COMBINED}
     yield "<h2>Scores</h2>"
-    yield f'<p class="soft">Of the model that is kept.{_of_some(summary)}</p><div class="row">'
+    note = f"Of the model that is kept. {partly_scored(summary)}".rstrip()
+    yield f'<p class="soft">{escape(note)}</p><div class="row">'
     for output, metrics in outputs.items():
         splits = [split for split in SPLITS if any(split in each for each in metrics.values())]
         rows = [
@@ -96,17 +97,6 @@ def scores(summary: JSON) -> Iterator[str]:
         ]
         yield f"<div><h3>{escape(output)}</h3>{html_table(rows, ['metric', *splits])}</div>"
     yield "</div>"
-
-
-def _of_some(summary: JSON) -> str:
-    """Of how many rows a split's scores are, if not of all."""
-    rows = (summary.get("headline") or {}).get("rows", {})
-    names = {"training": "train", "validation": "validation"}
-    return "".join(
-        f" {split.capitalize()}: {scored:,} rows, evenly spread over the split."
-        for split, scored in summary.get("scored_rows", {}).items()
-        if scored < rows.get(names[split], 0)
-    )
 
 
 def importance(summary: JSON) -> Iterator[str]:

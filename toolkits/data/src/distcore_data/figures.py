@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -34,6 +35,19 @@ def number(value: float, digits: int = 4) -> str:
     """`0.8025`, `1.5e-05`: so many digits; of numbers with more before the point six, `12345.7`,
     `1.23457e+06`."""
     return f"{value:.{digits if abs(value) < 10**digits - 0.5 else max(digits, 6)}g}"
+
+
+def partly_scored(summary: Mapping[str, Any]) -> str:
+    """Of how many rows a split's scores in a summary.json are, if not of all: `Training: 50,000
+    rows, evenly spread over the split.`; else empty."""
+    # One of before says how many there are only if it has a headline.
+    rows = (summary.get("headline") or {}).get("rows", {})
+    whole = {"training": rows.get("train", 0), **rows, **summary.get("split_rows", {})}
+    return " ".join(
+        f"{split.capitalize()}: {scored:,} rows, evenly spread over the split."
+        for split, scored in summary.get("scored_rows", {}).items()
+        if scored < whole.get(split, 0)
+    )
 
 
 def parameter(value: Any) -> str:
