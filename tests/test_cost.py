@@ -4,6 +4,7 @@ follow from them, and the traffic of many workers is what the exchanges really s
 import json
 import math
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -554,6 +555,7 @@ def test_the_command_line(calibrated: Path, tmp_path: Path, capsys: Any) -> None
     code, text = said("--workers", "6", "--bandwidth", "1", "--latency", "20")
     assert code == 0
     assert "preprocess about" in text
+    assert re.search(r"\([\d.]+ (s|min|h) an epoch, [\d.,]+ ms a step of ", text)
     assert "COMMUNICATION" in text
     lines = text.splitlines()
     rows = [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pyarrow as pa
 import pyarrow.csv
@@ -163,6 +164,8 @@ def test_given_sets_and_fixed_splits(folder):
     assert planned["training"]["steps_per_epoch"] is None
     assert "split" in planned["dataset"]["columns"]
     assert "are known once the column is read" in render(planned)
+    assert planned["training"]["scored_rows"] is None
+    assert "scored rows" not in render(planned)
 
 
 def given_sets(folder, table, cuts=(400, 550), forms=("csv", "csv", "csv")):
@@ -422,6 +425,14 @@ def test_the_command(folder, capsys):
     assert main([*words, "--json", "--random_seed", "7"]) == 0
     assert json.loads(capsys.readouterr().out)["random_seed"] == 7
     assert tree(folder) == before
+
+
+def test_a_slow_step_is_told_without_powers_of_ten(folder):
+    planned = distcore.plan(config(folder), data.table(60))
+    sizes = {"rows_per_step": 256, "rows_per_second": 20, "sent_bytes": 0, "messages": 0}
+    slow = {"workers": 2, "step_seconds": 12.345, "communication": 0.5, **sizes}
+    planned["cost"]["workers"] = [slow]
+    assert re.search(r"\n2 +256 +12,345 +20 ", render(planned))
 
 
 def test_of_thousands_of_columns_some_are_named(folder):

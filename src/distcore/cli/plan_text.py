@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distcore_core.contracts import JSON, SPLITS
-from distcore_data.figures import duration, human_bytes
+from distcore_data.figures import duration, human_bytes, milliseconds
 from distcore_data.printable import listed, printable
 from distcore_data.table import table
 
@@ -133,7 +133,7 @@ def _workers(found: list[JSON]) -> Iterator[str]:
         (
             f"{each['workers']:,}",
             f"{each['rows_per_step']:,}",
-            f"{1000 * each['step_seconds']:.3g}",
+            milliseconds(each["step_seconds"]).removesuffix(" ms"),
             f"{each['rows_per_second']:,.0f}",
             f"{human_bytes(each['sent_bytes'])} in {each['messages']:,} messages",
             f"{100 * each['communication']:.0f} %",

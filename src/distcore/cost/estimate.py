@@ -18,6 +18,7 @@ from distcore.cost.constants import (
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
+from distcore_data.figures import duration, milliseconds
 from distcore_data.sources.names import STANDARD_INPUT
 from distcore_data.sources.tiles import TARGET_BYTES
 from distcore_data.threads import processors
@@ -253,7 +254,7 @@ def _training(
         return float(training["steps_per_epoch"] * whole + rounds * (scoring + SAVED * model))
 
     epoch, where = epoch_of(step, talking, workers), ""
-    once = constants.start["train"] + row * training["scored_rows"] + model
+    once = constants.start["train"] + row * (training["scored_rows"] or 0) + model
     whole = once + training["epochs"] * epoch
     processes = training.get("processes", 1)
     if processes > 1:  # exact training may go on in them, which have to start too
@@ -263,7 +264,8 @@ def _training(
         if several < whole:
             whole, epoch, step = several, quicker, shared
             where = f", in {processes} processes"
-    told = f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows{where}"
+    each = f"{duration(epoch, rough=True)} an epoch, {milliseconds(step)} a step"
+    told = f"{each} of {work.rows} rows{where}"
     memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
     memory += LOADED * sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
     return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}

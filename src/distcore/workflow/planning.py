@@ -63,7 +63,8 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
     trainer = session.make(TRAINER)
     job = train_job(session, where, expected_rows=expected)
     training = trainer.plan(job, session.backend)
-    training["scored_rows"] = min(expected or 0, MOST_ROWS)  # for the report
+    # For the report.
+    training["scored_rows"] = None if expected is None else min(expected, MOST_ROWS)
     validates = dataset["splits"]["validation"] != 0  # None: only the values say how many
     doubts = seen.doubts(trainer, job, validates)
     notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ()), *doubts]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distcore_data.figures import duration, human_bytes, number, parameter
+from distcore_data.figures import duration, human_bytes, milliseconds, number, parameter
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,17 @@ def test_human_bytes(count, text):
 def test_duration(seconds, exact, rough):
     assert duration(seconds) == exact
     assert duration(seconds, rough=True) == rough
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *[(0, "0 ms"), (1.25e-5, "0.0125 ms"), (0.0994, "99.4 ms"), (0.09996, "100 ms")],
+        *[(0.9997, "1,000 ms"), (1.2345, "1,234 ms")],
+    ],
+)
+def test_milliseconds(seconds, text):
+    assert milliseconds(seconds) == text
 
 
 @pytest.mark.parametrize(

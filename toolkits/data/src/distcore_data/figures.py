@@ -31,6 +31,12 @@ def duration(seconds: float, rough: bool = False) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def milliseconds(seconds: float) -> str:
+    """`0.0125 ms`, `12.5 ms`, `1,235 ms`: three digits, and never a power of ten."""
+    value = 1000 * seconds
+    return f"{value:,.0f} ms" if value >= 99.95 else f"{value:.3g} ms"
+
+
 def number(value: float, digits: int = 4) -> str:
     """`0.8025`, `1.5e-05`: so many digits; of numbers with more before the point six, `12345.7`,
     `1.23457e+06`."""
