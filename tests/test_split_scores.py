@@ -172,6 +172,20 @@ def test_each_column_says_what_share_of_its_rows_is_missing_or_unknown(tmp_path)
     assert found["y"] is None
 
 
+@pytest.mark.parametrize("strategy", ["fill_with_mode", "ffill"])
+def test_what_missing_values_were_filled_with_hides_how_many_there_were(strategy, tmp_path):
+    """It was called 0.0 %."""
+    filled = {"preprocessing": {"missing_value_strategy": strategy}}
+    names = (
+        {"colour": "category", "x0": "number"} if strategy == "ffill" else {"colour": "category"}
+    )
+    inputs = [{"name": name, "type": kind, **filled} for name, kind in names.items()]
+    _, outcome, summary = experiment(tmp_path, input_features=inputs)
+    found = {each["name"]: each["missing"] for each in summary["columns"]}
+    assert {found[name] for name in names} == {None}
+    assert "<td class=number>–</td>" in Path(outcome.report).read_text()
+
+
 def validation_loss(table, output, folder, **trainer):
     """(the kept model's loss of the validation rows as training found it, and as `evaluate` does;
     what it predicts of them)."""

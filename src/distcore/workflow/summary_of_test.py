@@ -220,6 +220,8 @@ def _columns(
 ) -> list[JSON]:
     """Each column: its type, the share of missing or unknown values, and how far test rows lie
     from training rows."""
+    from distcore_data.encoding.missing import FILLS, strategy
+
     features = artifact.features
     types = {each["name"]: each["type"] for each in artifact.manifest["features"]}
     columns = [*features.inputs, *features.outputs]
@@ -230,7 +232,9 @@ def _columns(
             "name": each.name,
             "role": "output" if each in tuple(features.outputs) else "input",
             "type": types[each.name],
-            "missing": _missing(features.metadata[each.name]),
+            "missing": None
+            if strategy(each) in FILLS  # its statistics are of what was filled
+            else _missing(features.metadata[each.name]),
             "drift": drift.get(held[each.name].name, {}),
         }
         for each in columns
@@ -238,9 +242,12 @@ def _columns(
 
 
 def _missing(metadata: JSON) -> float | None:
-    """The share of values that are missing, or unknown to the vocabulary."""
+    """The share of values that are missing, or unknown to the vocabulary; None if nobody knows, as
+    where missing ones count as the class that they are filled with."""
     counts = metadata.get("counts")
     if isinstance(counts, Sequence) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
+        if metadata.get("missing", 0) != 0:
+            return None
         return float(counts[0]) / max(1, sum(counts))
     if isinstance(metadata.get("count"), int) and isinstance(metadata.get("missing"), int):
         return float(metadata["missing"]) / max(1, metadata["missing"] + metadata["count"])
