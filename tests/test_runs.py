@@ -675,8 +675,60 @@ def test_a_run_that_was_gone_on_with_by_a_newer_version_is_begun_when_its_files_
 
 
 def test_a_curve_in_characters() -> None:
-    assert sparks([0.0, None, 1.0], 0.0, 1.0) == "▁ █"
-    assert len(sparks([1.0] * 1000, 1.0, 1.0)) == 40
+    assert sparks({1: 0.0, 2: None, 3: 1.0}, [1, 2, 3], [0.0, 1.0]) == "▁ █"
+    assert len(sparks(dict.fromkeys(range(1000), 1.0), range(1000), [1.0])) == 40
+
+
+def run_of(name: str, losses: dict[int, float | None], **more: Any) -> Run:
+    """One with this loss by evaluation; the last one is of the round `scored`, if that is given."""
+    told = {"split": "s", "feature": "y", "metric": "loss"}
+    log = [
+        {**told, "evaluation": at, "metrics": {"s": {"y": {"loss": loss}}}}
+        for at, loss in losses.items()
+    ]
+    if log:
+        log[-1] |= more
+    return Run(name, "", "", "finished", log=log)
+
+
+def lines_of(*runs: Run) -> list[str]:
+    return [*in_words(runs)][-1].splitlines()
+
+
+def test_a_character_is_the_same_evaluations_of_every_run() -> None:
+    """40 and 80 evaluations had 40 characters each."""
+    falling = {at: 80.0 - at for at in range(80)}
+    short, long = lines_of(run_of("a", dict([*falling.items()][:40])), run_of("b", falling))[1:]
+    assert len(short.split()[1]) == 20
+    assert len(long.split()[1]) == 40
+    assert long.split()[1].startswith(short.split()[1])
+
+
+def test_no_peak_is_passed_over() -> None:
+    """Every second of more than 40 values was dropped."""
+    losses = {at: 9.0 if at == 30 else 0.1 for at in range(1, 81)}
+    assert "█" in lines_of(run_of("a", losses), run_of("b", {1: 0.1}))[1]
+
+
+def test_rounds_of_forests_are_compared_by_their_numbers() -> None:
+    """Of another period each; the last scores are of the round that is kept."""
+    unit = {"unit": "round"}
+    often = run_of("a", {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0}, **unit)
+    seldom = run_of("b", {2: 3.0, 4: 4.0, 5: 2.0}, **unit, scored=3)
+    assert lines_of(often, seldom) == ["s y loss by round, from 1 to 4", "a  █▆▃▁", "b   ▆▃█"]
+    page = "".join(on_a_page([often, seldom]))
+    assert "b: 2 at 3<" in page
+    assert ">round</text>" in page
+    other = run_of("c", {1: 1.0})
+    assert lines_of(often, other)[0] == "s y loss by evaluation, from 1 to 4"
+    assert lines_of(often, run_of("d", {}))[0] == "s y loss by round, from 1 to 4"
+
+
+def test_a_run_has_its_colour_in_every_chart() -> None:
+    runs = [run_of("a", {1: None}), run_of("b", {1: 1.0})]
+    page = "".join(on_a_page(runs))
+    assert 'style="background:var(--c1)"></i>b' in page
+    assert "</i>a" not in page
 
 
 @pytest.mark.parametrize(("name", "stays"), [("gd.json", True), ("step-00000001.tmp", False)])

@@ -23,6 +23,7 @@ from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
 Rows = list[tuple[str, ...]]
+Curve = dict[int, float | None]
 FEATURES = ("input_features", "output_features")
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
@@ -32,6 +33,8 @@ WIDE = 120
 """Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
+EPOCH = "epoch"
+"""What most trainers' rounds are called, which are told by their evaluations."""
 GIVEN_SETS = "train:"
 """How the digest of data begins that came as separate sets."""
 DRAWN = ("random", "stratify")
@@ -212,8 +215,9 @@ def metrics(runs: Sequence[Run]) -> Rows:
     return rows
 
 
-def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, list[float | None]]]]:
-    """(what, {run: a value a round}) of the metric that is watched and of the losses."""
+def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Curve]]]:
+    """(what, {run: its curve}) of the metric that is watched and of the losses, where a run has
+    it."""
     watched = dict.fromkeys(run.watched for run in runs if run.watched)
     wanted = dict.fromkeys(
         each
@@ -226,13 +230,18 @@ def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, list[float | No
     )
     for split, feature, metric in wanted:
         found = {run.name: run.curve(split, feature, metric) for run in runs}
-        kept = {
-            name: values
-            for name, values in found.items()
-            if any(each is not None for each in values)
-        }
-        if kept:
-            yield f"{split} {feature} {metric}", kept
+        if any(map(_known, found.values())):
+            yield f"{split} {feature} {metric}", found
+
+
+def _known(curve: Curve) -> list[float]:
+    return [each for each in curve.values() if each is not None]
+
+
+def counted(runs: Sequence[Run]) -> str:
+    """What the curves are by: rounds, if all the runs grow forests."""
+    units = {run.last.get("unit", EPOCH) for run in runs if run.log}
+    return units.pop() if len(units) == 1 and EPOCH not in units else "evaluation"
 
 
 # ------------------------------------------------------------------ in the terminal
@@ -247,14 +256,13 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     if scored := metrics(runs):
         yield "\n\n".join([*in_doubt(runs, found), _table("METRIC", names, scored)])
     for what, series in curves(runs):
-        width = max(map(len, series))
-        values = [each for one in series.values() for each in one if each is not None]
-        lines = [
-            f"{name:<{width}}  {sparks(one, min(values), max(values))}"
-            for name, one in series.items()
-        ]
-        span = f"from {shown(min(values))} to {shown(max(values))}"
-        yield "\n".join([f"{printable(what)} by evaluation, {span}", *lines])
+        drawn = {name: one for name, one in series.items() if _known(one)}
+        width = max(map(len, drawn))
+        values = sorted(each for one in drawn.values() for each in _known(one))
+        places = sorted({each for one in drawn.values() for each in one})
+        lines = [f"{name:<{width}}  {sparks(one, places, values)}" for name, one in drawn.items()]
+        span = f"from {shown(values[0])} to {shown(values[-1])}"
+        yield "\n".join([f"{printable(what)} by {counted(runs)}, {span}", *lines])
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
@@ -276,14 +284,21 @@ def _table(head: str, names: Sequence[str], rows: Rows) -> str:
     return "\n\n".join(table([*zip(*each, strict=True)], widest=None) for each in tables)
 
 
-def sparks(values: Sequence[float | None], low: float, high: float) -> str:
-    """A curve as a line of characters, at most SPARK_WIDTH of them."""
-    step = max(1, -(-len(values) // SPARK_WIDTH))
-    picked = values[::step]
+def sparks(curve: Curve, places: Sequence[int], values: Sequence[float]) -> str:
+    """A curve as a line of at most SPARK_WIDTH characters; of the values that share one, that which
+    is furthest from the median is shown.
+
+    places, values: of all curves that it is compared with, sorted: one character is the same
+        stretch of each of them."""
+    step = -(-len(places) // SPARK_WIDTH)
+    low, middle, high = (values[at] for at in (0, len(values) // 2, -1))
     size = (high - low) or 1.0
-    return "".join(
-        " " if each is None else SPARKS[round((each - low) / size * 7)] for each in picked
-    )
+    line = ""
+    for start in range(0, len(places), step):
+        some = _known({each: curve.get(each) for each in places[start : start + step]})
+        picked = max(some, key=lambda each: abs(each - middle), default=None)
+        line += " " if picked is None else SPARKS[round((picked - low) / size * 7)]
+    return line.rstrip()
 
 
 # ------------------------------------------------------------------ on a page
@@ -302,10 +317,11 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
         )
     yield '<div class="row">'
     for what, series in curves(runs):
-        points = {
-            name: charts.by_round(values) for name, values in list(series.items())[:MAX_CURVES]
+        points = {  # a run without the curve keeps its colour
+            name: [(float(at), float(each)) for at, each in one.items() if each is not None]
+            for name, one in list(series.items())[:MAX_CURVES]
         }
-        yield charts.lines(points, "evaluation", what)
+        yield charts.lines(points, counted(runs), what)
     yield "</div>"
     found = differences(runs)
     yield "<h2>Metrics</h2>"

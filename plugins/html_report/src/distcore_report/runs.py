@@ -115,9 +115,16 @@ class Run:
         value = self.test.get(feature, {}).get(metric)
         return value if isinstance(value, int | float) else None
 
-    def curve(self, split: str, feature: str, metric: str) -> list[float | None]:
-        """A value a round."""
-        return [each["metrics"].get(split, {}).get(feature, {}).get(metric) for each in self.log]
+    def curve(self, split: str, feature: str, metric: str) -> dict[int, float | None]:
+        """{number of the evaluation, or of the round of a forest: its value}, in order."""
+        found = {
+            each.get("scored") or each.get("evaluation", at): each["metrics"]
+            .get(split, {})
+            .get(feature, {})
+            .get(metric)
+            for at, each in enumerate(self.log, 1)
+        }
+        return dict(sorted(found.items()))
 
 
 def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
