@@ -1,6 +1,7 @@
 """summary.json: what it says of the best round, and what it looks at for that."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,9 @@ def test_the_best_round_is_whole_if_the_trainer_s_result_is_not(tmp_path):
     trained = TrainResult(model=tmp_path, statistics={}, best=told, steps=7, epochs=1.0)
     expected = {**told, "feature": "y", "metric": "loss", "value": 0.5, "evaluation": 1}
     assert summary_of(session, trained)["best"] == expected
+    assert summary_of(session, trained)["counted"] == "evaluation"
+    session.progress.tell(replace(session.progress.rounds[-1], unit="round"))
+    assert summary_of(session, trained)["counted"] == "round"
 
 
 def session_after(**told):

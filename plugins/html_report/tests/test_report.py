@@ -280,6 +280,8 @@ def test_a_trainer_that_tells_little_of_its_best_round_has_a_summary_all_the_sam
     summary = {"best": best, "evaluations": 1, "stages": [], "scores": {}, "backend": "local"}
     (folder(tmp_path) / "summary.json").write_bytes(sealed(summary))
     assert "<small>best evaluation</small><b>1</b><small>of 1</small>" in render(tmp_path)
+    (tmp_path / "summary.json").write_bytes(sealed(summary | {"counted": "round"}))
+    assert "<small>best round</small><b>1</b><small>of 1</small>" in render(tmp_path)
 
 
 def test_a_long_training_is_told_in_hours() -> None:

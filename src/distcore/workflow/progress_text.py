@@ -110,8 +110,7 @@ def closing(rounds: Sequence[Round]) -> str:
         return ""
     last = rounds[-1]
     early = last.patience_left == 0 and last.epoch < last.epochs
-    counted = "evaluation" if last.unit == "epoch" else last.unit
-    how = f"stopped early at {counted} {last.evaluation}"
+    how = f"stopped early at {counted(last.unit)} {last.evaluation}"
     if not early:
         how = "trained" if last.epoch >= last.epochs else "ended after"
         how += f" {_count(last.epoch)} {last.unit}{'' if last.epoch == 1 else 's'}"
@@ -121,6 +120,12 @@ def closing(rounds: Sequence[Round]) -> str:
         return f"{how}; no evaluation had a finite {last.metric}"
     best = f"best was {last.best_evaluation} by {last.metric} {number(last.best)}"
     return printable(f"{how}; {best}")
+
+
+def counted(unit: str) -> str:
+    """What a round's `evaluation` and `best_evaluation` count: evaluations, or the unit of a
+    trainer that has no epochs."""
+    return "evaluation" if unit in ("epoch", "") else unit
 
 
 def number(value: float) -> str:

@@ -129,7 +129,8 @@ def headline(outcome: Outcome) -> str:
             + (f" ({', '.join(beside)})" if beside else "")
         )
     if best.get("evaluation"):
-        parts.append(f"best evaluation {best['evaluation']} of {summary['evaluations']}")
+        what = summary.get("counted", "evaluation")
+        parts.append(f"best {what} {best['evaluation']} of {summary['evaluations']}")
     return f"{', '.join(parts)}; {outcome.directory}" if parts else str(outcome.directory)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcore.workflow.progress_text import counted
 from distcore.workflow.training_log import NAME as LOG
 from distcore_core.contracts import JSON
 from distcore_data.memory import UNIT_OF_PEAK
@@ -38,6 +39,7 @@ def summary_of(session: Session, trained: TrainResult) -> JSON:
             "evaluation": last.get("best_evaluation"),
         },
         "evaluations": last.get("evaluation"),
+        "counted": counted(last.get("unit", "")),
         "epochs": trained.epochs,
         "scores": scores,
         "stages": stages,

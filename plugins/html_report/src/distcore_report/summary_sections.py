@@ -59,7 +59,7 @@ def headline(summary: JSON) -> Iterator[str]:
         by = f"of {summary['evaluations']}"
         if best.get("metric") and best.get("value") is not None:
             by += f", by {best['metric']} {_value(best['value'])}"
-        cells.append(("best evaluation", str(best["evaluation"]), by))
+        cells.append((f"best {summary.get('counted', 'evaluation')}", str(best["evaluation"]), by))
     train = [each for each in summary["stages"] if each["name"] == "train"]
     if train:
         seconds = sum(each["seconds"] for each in train)
