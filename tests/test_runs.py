@@ -42,6 +42,7 @@ from distcore_report.compare import (
     units_differ,
 )
 from distcore_report.runs import Run, find_runs, read_run, trained_seconds
+from distcore_report.runs_command import shown
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -91,7 +92,7 @@ def test_runs_lists_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert told["data"] == description["data"]["digest"]
     assert 0 <= time.time() - datetime.fromisoformat(told["begun"]).timestamp() < 3600
     assert told["watched"] == {"split": "validation", "feature": "species", "metric": "accuracy"}
-    assert second.split()[-1] == f"{scores['species']['accuracy']:.4g}"
+    assert second.split()[-1] == f"{scores['species']['accuracy']:.6g}"
 
 
 def test_compare_says_what_differs(
@@ -672,6 +673,10 @@ def test_a_run_that_was_gone_on_with_by_a_newer_version_is_begun_when_its_files_
         os.utime(description, (modified, modified))
         run = read_run(tmp_path, tmp_path, lambda _: False)
         assert (run.begun, run.seconds) == (begun, 20.0)
+
+
+def test_nearly_faultless_is_not_shown_as_faultless() -> None:
+    assert [*map(shown, (None, 0.99996, 1.0))] == ["-", "0.99996", "1"]
 
 
 def test_a_curve_in_characters() -> None:

@@ -94,4 +94,4 @@ def begun(run: Run) -> str:
 
 def shown(value: float | None) -> str:
     """A number, or a dash."""
-    return "-" if value is None else number(value)
+    return "-" if value is None else number(value, 6)
