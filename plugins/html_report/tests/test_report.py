@@ -402,6 +402,21 @@ def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None
     assert 2 <= len(found) <= 12
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.99982, 0.99996, ["0.9998", "0.99985", "0.9999", "0.99995", "1"]),
+        (2001, 2003, ["2001", "2001.5", "2002", "2002.5", "2003"]),
+        (1e6, 1e6 + 4, ["1000000", "1000001", "1000002", "1000003", "1000004"]),
+        (0, 1, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (1e-5, 5e-5, ["1e-05", "2e-05", "3e-05", "4e-05", "5e-05"]),
+    ],
+)
+def test_ticks_are_told_apart(low: float, high: float, labels: list[str]) -> None:
+    drawn = charts.Frame((low, high), (0, 1), "x").svg([], "")
+    assert re.findall(r'y="222" text-anchor="middle">([^<]*)<', drawn) == labels
+
+
 def test_a_line_chart_of_nothing_is_nothing() -> None:
     assert charts.lines({"a": [(0, float("nan"))]}, "x", "t") == ""
 

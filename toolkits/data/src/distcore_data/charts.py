@@ -44,19 +44,16 @@ class Frame:
     def svg(self, marks: Sequence[str], title: str) -> str:
         """The whole chart: grid, axes, then the marks."""
         parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-        for value in self.y_ticks:
+        for value, label in _labelled(self.y_ticks):
             y = self.at(self.x[0], value)[1]
             parts.append(
                 f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             )
-            parts.append(
-                f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
-            )
-        for value in self.x_ticks:
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        for value, label in _labelled(self.x_ticks):
             x = self.at(value, self.y[0])[0]
             parts.append(
-                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" '
-                f'text-anchor="middle">{number(value)}</text>'
+                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{label}</text>'
             )
         middle = (LEFT + WIDTH - RIGHT) / 2
         parts.append(
@@ -248,6 +245,16 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [index * step for index in range(first, last + 1)]
+
+
+def _labelled(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks, each with its number: in as many digits as tell them apart."""
+    labels: list[str] = []
+    for digits in range(4, 18):
+        labels = [number(each, digits) for each in values]
+        if len(set(labels)) == len(values):
+            break
+    return list(zip(values, labels, strict=True))
 
 
 def _range(values: object) -> Point:
