@@ -102,6 +102,10 @@ def test_a_run_gone_on_with_after_its_last_round_has_the_summary_of_one_that_was
     assert [after[name] for name in ("best", "evaluations", "epochs")] == [
         before[name] for name in ("best", "evaluations", "epochs")
     ]
+    assert (before["resumed"], after["resumed"]) == (False, True)
+    page = (place.results / "report.html").read_text()
+    assert "on backend local, since it was resumed</small>" in page
+    assert "these are the stages of its last start" in page
 
 
 @pytest.mark.parametrize(("metric", "higher"), [("loss", False), ("r2", True)])

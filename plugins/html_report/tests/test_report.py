@@ -24,7 +24,7 @@ from distcore_report import search
 from distcore_report.page import render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
-from distcore_report.summary_sections import columns, resources
+from distcore_report.summary_sections import columns, resources, worst
 from distcore_search.vouched import DIGESTS, write_vouched
 
 
@@ -290,6 +290,16 @@ def test_a_long_training_is_told_in_hours() -> None:
         "peak_memory_bytes": 1 << 30,
     }
     assert "3 h 7 min" in "".join(resources(summary))
+
+
+def test_memory_and_row_numbers_are_told_as_elsewhere() -> None:
+    drawn = "".join(resources({"stages": [], "peak_memory_bytes": 1_500_000_000}))
+    assert "at most 1.5 GB of memory" in drawn
+    assert "resumed" not in drawn
+    row = {"row": 3, "truth": "a", "predicted": "b", "error": 0.9}
+    assert "given sets count on, training, validation, then test" in "".join(
+        worst({"worst": {"y": [row]}})
+    )
 
 
 def test_the_table_of_a_search_tells_why_a_trial_failed() -> None:

@@ -120,7 +120,7 @@ def _train_and_save(
         "skip_save_training_statistics",
     )
     trained = replace(trained, model=results.brought_model(session, trained.model))
-    test, path, summary = None, None, summary_of(session, trained)
+    test, path, summary = None, None, summary_of(session, trained, resuming)
     if "skip_save_report" not in skip:
         add_split_scores(session, cache, trained.model, summary)
     if session.command == "experiment":

@@ -23,9 +23,11 @@ NAME = "summary.json"
 LARGEST_YAML = 65_536
 
 
-def summary_of(session: Session, trained: TrainResult) -> JSON:
+def summary_of(session: Session, trained: TrainResult, resumed: bool = False) -> JSON:
     """What is known when training has ended: the run, its best round, scores, time and memory,
-    the user's YAML."""
+    the user's YAML.
+
+    resumed: whether the run was gone on with, so that its stages are those of its last start."""
     last = last_round(session, trained)
     scores = _training_scores(trained, is_of_the_model(last))
     stages = [each._asdict() for each in session.progress.stages_finished]
@@ -43,6 +45,7 @@ def summary_of(session: Session, trained: TrainResult) -> JSON:
         "epochs": trained.epochs,
         "scores": scores,
         "stages": stages,
+        "resumed": resumed,
         "peak_memory_bytes": peak,
         "yaml": users_yaml(session),
     }

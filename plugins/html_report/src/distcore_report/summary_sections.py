@@ -10,7 +10,7 @@ from typing import Any
 from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
 from distcore_data.charts import html_table
-from distcore_data.figures import duration, number, partly_scored
+from distcore_data.figures import duration, human_bytes, number, partly_scored
 
 FILE = "summary.json"
 SPLITS = ("training", "validation", "test")
@@ -63,7 +63,8 @@ def headline(summary: JSON) -> Iterator[str]:
     train = [each for each in summary["stages"] if each["name"] == "train"]
     if train:
         seconds = sum(each["seconds"] for each in train)
-        cells.append(("training", duration(seconds), f"on backend {summary['backend']}"))
+        since = ", since it was resumed" if summary.get("resumed") else ""
+        cells.append(("training", duration(seconds), f"on backend {summary['backend']}{since}"))
     boxes = "".join(
         f"<div><small>{escape(name)}</small><b>{escape(value)}</b><small>{escape(text)}"
         "</small></div>"
@@ -161,7 +162,10 @@ def worst(summary: JSON) -> Iterator[str]:
     if not found:
         return
     yield "<h2>Worst test rows</h2>"
-    yield '<p class="soft">Row numbers are those of the dataset, from 0.</p><div class="row">'
+    yield (
+        '<p class="soft">Row numbers are those of the dataset, from 0; given sets count on, '
+        'training, validation, then test.</p><div class="row">'
+    )
     for output, rows in found.items():
         cells = [
             [
@@ -225,9 +229,12 @@ def resources(summary: JSON) -> Iterator[str]:
         ]
         for each in summary["stages"]
     ]
-    memory = f"{summary['peak_memory_bytes'] / 2**20:,.0f} MiB"
+    memory = human_bytes(summary["peak_memory_bytes"])
     yield f"<h2>Time and memory</h2>{html_table(rows, ['stage', 'rows', 'time', 'rows/s'])}"
-    yield f'<p class="soft">The process that was started had at most {memory} of memory.</p>'
+    note = f"The process that was started had at most {memory} of memory."
+    if summary.get("resumed"):
+        note += " The run was resumed: these are the stages of its last start."
+    yield f'<p class="soft">{note}</p>'
 
 
 def users_yaml(summary: JSON) -> Iterator[str]:
