@@ -21,6 +21,12 @@ NAMES = ["si\nze", "ki\tnd", "y\r\nes", "z\u2028"]
 SHOWN = [r"si\nze", r"ki\tnd", r"y\r\nes", r"z\u2028"]
 
 
+def test_columns_of_wide_characters_stand_in_line() -> None:
+    """Each of them has two columns of a terminal, an accent of its own none."""
+    lines = table([("NAME", "N"), ("年齢", "1"), ("e\u0301te", "2"), ("age", "3")]).splitlines()
+    assert lines == ["NAME  N", "年齢  1", "e\u0301te   2", "age   3"]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data, a config that init wrote, and two runs."""

@@ -23,14 +23,29 @@ def table(rows: Sequence[Sequence[Any]], widest: int | None = WIDEST) -> str:
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     cells = [[*(_lines(cell, widest) for cell in row[:-1]), [row[-1]]] for row in texts]
     widths = [
-        max(len(line) for row in cells for line in row[column]) for column in range(len(cells[0]))
+        max(_width(line) for row in cells for line in row[column])
+        for column in range(len(cells[0]))
     ]
     lines = (
-        "  ".join(line.ljust(width) for line, width in zip(line_of, widths, strict=True))
+        "  ".join(
+            line + " " * (width - _width(line)) for line, width in zip(line_of, widths, strict=True)
+        )
         for row in cells
         for line_of in zip_longest(*row, fillvalue="")
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: Chinese, Japanese and Korean characters have two, accents that are
+    characters of their own none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(each) else 2 if east_asian_width(each) in ("W", "F") else 1 for each in text
+    )
 
 
 def _lines(cell: str, widest: int | None) -> list[str]:
