@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -163,6 +164,20 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
     check = next(check for check in doctor._machine() if check.what == f"working folder {tmp_path}")
     assert not check.well
+    assert check.found.endswith(" free; this user may not write there")
+
+
+@pytest.mark.parametrize(
+    ("free", "well", "found"),
+    [
+        (1_050_000_000, True, "1.1 GB free"),
+        (990_000_000, False, "990.0 MB free; at least 1.0 GB are needed"),
+    ],
+)
+def test_a_folder_with_little_room_says_how_much_is_needed(monkeypatch, free, well, found):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    checks = [each for each in doctor._machine() if " folder " in each.what]
+    assert [(each.well, each.found) for each in checks] == [(well, found)] * 2
 
 
 def test_json(install, capsys):

@@ -19,6 +19,7 @@ from distcore.workflow.probe import ask
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
+from distcore_data.figures import human_bytes
 from distcore_data.threads import processors
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
@@ -64,6 +65,9 @@ COMPILED = {
 }
 """What each is for: its module, and what is done without it. The results are the same."""
 
+LEAST_FREE = 10**9
+"""Bytes that the folders should have, where caches, results and temporary files go."""
+
 SECONDS = 60.0
 """How long one plugin's own checks may take: they may import an engine, and look whether a
 cluster answers."""
@@ -96,13 +100,13 @@ def _machine() -> Iterator[Check]:
         ("working folder", os.getcwd()),
         ("temporary folder", tempfile.gettempdir()),
     ):
-        free = shutil.disk_usage(folder).free
-        yield Check(
-            "machine",
-            f"{what} {folder}",
-            os.access(folder, os.W_OK) and free > 1 << 30,
-            f"{free / 1e9:.1f} GB free",
-        )
+        free, writable = shutil.disk_usage(folder).free, os.access(folder, os.W_OK)
+        told = f"{human_bytes(free)} free"
+        if free < LEAST_FREE:
+            told += f"; at least {human_bytes(LEAST_FREE)} are needed"
+        if not writable:
+            told += "; this user may not write there"
+        yield Check("machine", f"{what} {folder}", writable and free >= LEAST_FREE, told)
 
 
 def _libraries() -> Iterator[Check]:
