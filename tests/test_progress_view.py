@@ -20,7 +20,7 @@ from distcore.cli.arguments import set_up_logging
 from distcore.cli.main import main
 from distcore.workflow import progress_view
 from distcore.workflow.progress_bars import TerminalBars
-from distcore.workflow.progress_text import closing, line_of, round_line, status_of
+from distcore.workflow.progress_text import closing, line_of, round_line, short, status_of
 from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import training_log
 from distcore_core.progress import Progress, Round, Stage
@@ -444,3 +444,11 @@ def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(
     assert under.startswith(("epoch 1/40", "("))
     assert any(line.startswith("stopped early at evaluation") for line in last)
     assert last[-1].startswith("Report: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.4, "999"), (999.7, "1 k"), (13_500, "13.5 k"), (999_700, "1 M"), (0.5, "0.5")],
+)
+def test_a_rate_is_told_without_powers_of_ten(value, text):
+    assert short(value) == text

@@ -141,6 +141,16 @@ def test_nan_is_a_missing_value() -> None:
     assert "name: y, type: category" in written(math.nan)
 
 
+@pytest.mark.parametrize(
+    ("there", "told"), [(4, "more than 99 % missing"), (20, "98 % missing"), (996, "less than 1 %")]
+)
+def test_a_column_that_is_used_is_not_called_all_missing(there: int, told: str) -> None:
+    column = [each / 10 if each < there else None for each in range(1000)]
+    text = suggest(pa.table({"x": column, "y": [each * 1.5 for each in range(1000)]}), "y")
+    (line,) = (each for each in text.splitlines() if "name: x," in each)
+    assert told in line
+
+
 def test_views_of_texts_are_texts() -> None:
     """Parquet and feather files bring them, and Arrow cannot filter them: an error that nobody
     expected."""

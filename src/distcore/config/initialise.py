@@ -391,7 +391,9 @@ def _input(
     missing = column.null_count / max(1, len(column))
     if found.type is None or not missing:
         return found
-    told = f"{100 * missing:.0f} % missing" if missing >= 0.005 else "less than 1 % missing"
+    told = f"{100 * missing:.0f} % missing"
+    if not 0.005 <= missing < 0.995:
+        told = "less than 1 % missing" if missing < 0.5 else "more than 99 % missing"
     why = f"{found.why}; {told}" if found.why else told
     return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
 

@@ -139,7 +139,7 @@ def number(value: float) -> str:
 def short(value: float) -> str:
     """`13.5 k`."""
     for unit in ("", " k", " M", " G"):
-        if abs(value) < 1000:
+        if abs(value) < 999.5:  # which three digits do not make a thousand of
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g} T"
