@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distcore_core.contracts import JSON, SPLITS
-from distcore_data.figures import duration, human_bytes, milliseconds
+from distcore_data.figures import duration, human_bytes, milliseconds, several
 from distcore_data.printable import listed, printable
 from distcore_data.table import table
 
@@ -152,4 +152,4 @@ def _about(count: int, exact: bool) -> str:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return several(number, what) if number else f"no {what}s"

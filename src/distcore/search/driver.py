@@ -36,6 +36,7 @@ from distcore_data import os_errors
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
+from distcore_data.figures import several
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.seals import read_sealed
 from distcore_data.stores.run_sync import SEARCH
@@ -237,7 +238,7 @@ class Search:
         session.progress.begin("trials", job.trials, "trials", rows_per_unit=0)
         session.progress.done = session.progress.first = ended
         if ended:
-            log.info("%d trials ended before; they are not repeated.", ended)
+            log.info("%s ended before, not to be repeated.", several(ended, "trial"))
         written = {**self.section.written, "random_seed": self.values["random_seed"]}
         go_on = f"go on with: distcore hyperopt --config … --dataset … --model_resume_path {shown}"
         kept = f"The results so far are in {shown}; {go_on}"

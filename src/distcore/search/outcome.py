@@ -207,12 +207,14 @@ def raise_without_scores(outcome: SearchOutcome) -> None:
     """Raise TrainingError if no trial has a score: why, and what to do."""
     failed = [each for each in outcome.trials if each["state"] == "failed"]
     if failed and len(failed) == len(outcome.trials):
+        which = "The one trial failed"
+        if len(failed) > 1:
+            which = f"All {len(failed)} trials failed; the first"
         advice = "correct the config, and begin a new search"
         if any(each.get("by_the_system") for each in failed):
             advice = f"mend that, and go on with --model_resume_path {outcome.directory}"
         raise TrainingError(
-            f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
-            f"See {outcome.directory}; {advice}."
+            f"{which} with: {failed[0]['error']} See {outcome.directory}; {advice}."
         )
     if all(each.get("score") is None for each in outcome.trials):
         others = f"{len(failed)} failed, the first with: {failed[0]['error']} " if failed else ""

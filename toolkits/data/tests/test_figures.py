@@ -2,7 +2,7 @@
 
 import pytest
 
-from distcore_data.figures import duration, human_bytes, milliseconds, number, parameter
+from distcore_data.figures import duration, human_bytes, milliseconds, number, parameter, several
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,13 @@ def test_milliseconds(seconds, text):
 def test_number(value, four, six):
     assert number(value) == four
     assert number(value, 6) == six
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 trials"), (1, "1 trial"), (1200, "1,200 trials")]
+)
+def test_several(count, text):
+    assert several(count, "trial") == text
 
 
 def test_parameter():

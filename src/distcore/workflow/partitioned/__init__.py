@@ -20,6 +20,7 @@ from distcore.workflow.partitioned.store import Store, opened_store
 from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
 from distcore.workflow.receipt import distributions
 from distcore_core.errors import DataError, DistcoreError, Stopped
+from distcore_data.figures import several
 from distcore_data.os_errors import is_of_the_system
 from distcore_torch.signals import signal_of
 
@@ -204,8 +205,8 @@ def _say_how_to_go_on(store: Store, error: BaseException) -> None:
     if not store.done:
         return
     kept = (
-        f"{store.done} pieces are done and kept in {store.place}: run the same command again to go "
-        "on from there."
+        f"What is done ({several(store.done, 'piece')}) is kept in {store.place}: run the same "
+        "command again to go on from there."
     )
     if isinstance(error, KeyboardInterrupt):
         raise Stopped(kept, signal_of(error)) from None

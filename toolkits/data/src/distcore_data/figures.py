@@ -43,6 +43,11 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits if abs(value) < 10**digits - 0.5 else max(digits, 6)}g}"
 
 
+def several(count: int, what: str) -> str:
+    """`1 trial`, `1,200 trials`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def partly_scored(summary: Mapping[str, Any]) -> str:
     """Of how many rows a split's scores in a summary.json are, if not of all: `Training: 50,000
     rows, evenly spread over the split.`; else empty."""
