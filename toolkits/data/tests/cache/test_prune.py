@@ -566,6 +566,69 @@ def test_what_is_not_ours_is_never_touched(tmp_path):
     assert listing(tmp_path) == before
 
 
+def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
+    """A git commit is named like a key, and builds and images are kept below such names."""
+    place = "memory://theirs/caches"
+    cache, store = ensure_cache(place, KEYS[0], build.format, build), open_store(place)
+    theirs = {
+        f"{KEYS[0]}/notes.txt": b"beside a cache",
+        f"{KEYS[1]}/build.tar.gz": b"",
+        f"{KEYS[1]}/{TAIL}/core.dump": b"",
+        f"{KEYS[2]}/manifest.json": b'{"schemaVersion":2}',
+        f"{'d' * 40}/reading-list.json": b"{}",
+    }
+    for name, content in theirs.items():
+        store.write(name, content)
+    for module in ("listing", "prune"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    before = store.list()
+    found = {entry.key[0]: entry for entry in list_caches(place)}
+    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcd", "foreign")
+    assert "notes.txt" in found["a"].why
+    assert "no manifest.json" in found["c"].why
+    assert set(decided(prune(place, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
+    assert "notes.txt" in remove_unused(cache)
+    assert store.list().keys() == before.keys()
+    build.assert_whole(cache)
+
+
+@pytest.mark.parametrize("damage", ["end", "start", "all", "alone", "file"])
+def test_a_damaged_cache_in_a_bucket_may_go(damage):
+    """One bit of its manifest, wherever, or that has lost all of its files."""
+    place = f"memory://damage-{damage}/caches"
+    ensure_cache(place, KEYS[0], build.format, build)
+    store, manifest = open_store(place), f"{KEYS[0]}/manifest.json"
+    content = store.read(manifest)
+    files = [name for name in store.list() if name != manifest]
+    if damage == "alone":
+        store.delete(files)
+    elif damage == "file":
+        store.write(files[0], b"cut")
+        store.write(f"{files[0].rsplit('/', 2)[0]}/damaged.json", b"[]")
+    else:
+        broken = {"end": content[:-2] + b"!", "start": b"!" + content[1:], "all": b""}
+        store.write(manifest, broken[damage])
+    assert "damaged" in [entry.state for entry in list_caches(place)]
+    assert "removed" in [each.what for each in prune(place, ALL)]
+    assert manifest not in store.list()
+
+
+def test_a_cache_that_was_copied_into_a_bucket_is_one(tmp_path, monkeypatch):
+    """It has no folder of a version: its files were taken for what a dead builder left."""
+    folder = ensure_cache(tmp_path, KEYS[0], build.format, build).folder
+    place = "memory://copied/caches"
+    store = open_store(place)
+    for path in filter(Path.is_file, folder.rglob("*")):
+        store.write(f"{KEYS[0]}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    for module in ("listing", "prune"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    assert [entry.state for entry in list_caches(place)] == ["whole"]
+    assert decided(prune(place, Rules())) == {"a": "kept"}
+    build.assert_whole(Cache.at(place, KEYS[0]))
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+    assert store.list() == {}
+
+
 def test_a_damaged_cache_may_go(tmp_path):
     ensure_cache(tmp_path, "00ff" * 10, build.format, build)
     shard(tmp_path).write_bytes(b"cut")

@@ -19,10 +19,10 @@ from pathlib import Path
 from distcore_core.errors import CacheError, StoreError, UserError
 from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER, closed_part
-from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, Manifest
+from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, VERSION, Manifest
 from distcore_data.cache.opening import damage_of
-from distcore_data.cache.remote import DEAD_AFTER
-from distcore_data.cache.use import USED, users_here, users_there
+from distcore_data.cache.remote import DEAD_AFTER, LEASE
+from distcore_data.cache.use import READING, USED, users_here, users_there
 from distcore_data.locks import is_held
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
@@ -30,6 +30,19 @@ from distcore_data.stores.local import LocalStore
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
 """A file of ours that a killed process did not finish."""
 
+
+BUCKETS_OWN = re.compile(
+    rf"{re.escape(MANIFEST)}|{re.escape(LEASE)}|{re.escape(USED)}|{READING}[0-9a-f]{{32}}\.json"
+    rf"|({VERSION.pattern}/)?({re.escape(DAMAGED)}|{FILE_NAME.pattern})",
+    re.ASCII,
+)
+"""Names of ours below a key in a bucket; a cache that was copied there has no version's folder."""
+
+BEGINS = b'{\n "digest": "'
+"""How a manifest begins."""
+
+NOT_OURS = "it holds {}, which is none of a cache's files"
+NO_MANIFEST = f"it has no {MANIFEST} of distcore's"
 
 CACHES = ("whole", "damaged")
 """States of what is a cache."""
@@ -39,8 +52,8 @@ CACHES = ("whole", "damaged")
 class Entry:
     """A cache, or what is left of one.
 
-    state: "whole", "damaged", "building", "left over", or "foreign", which is a folder with a name
-        of ours and other contents that is never touched.
+    state: "whole", "damaged", "building", "left over", or "foreign", which has a name of ours and
+        other contents and is never touched.
     rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not
         known.
     source: digest and rows of the data it was made of. users: processes that are seen to use it;
@@ -116,12 +129,10 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
     folder = store.root / key
     size, built = _size(folder), _time(folder / MANIFEST)
     foreign = [name for name in _files(folder) if not _is_ours(name)]
-    why = f"it holds {foreign[0]}, which is none of a cache's files" if foreign else ""
+    why = NOT_OURS.format(foreign[0]) if foreign else ""
     if not foreign and not _looks_ours(folder):
         closed = closed_part(folder)
-        why = (
-            f"this user may not read {closed}" if closed else f"it has no {MANIFEST} of distcore's"
-        )
+        why = f"this user may not read {closed}" if closed else NO_MANIFEST
     if why:
         return Entry(key, "foreign", size, built, why=why)
     in_use, users = users_here(folder)
@@ -154,7 +165,7 @@ def _looks_ours(folder: Path) -> bool:
     it are named as ours."""
     try:
         with open(folder / MANIFEST, "rb") as file:
-            begins = file.read(14) == b'{\n "digest": "'
+            begins = file.read(len(BEGINS)) == BEGINS
     except OSError:
         begins = False
     return begins or any(FILE_NAME.fullmatch(name) for name in _files(folder))
@@ -216,17 +227,26 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     found: every object below the key. now: by the store's clock."""
     files, entries, version = CacheFiles(store, f"{key}/"), [], None
     manifest = found.get(f"{key}/{MANIFEST}")
-    if manifest is not None:
+    foreign = [_below(name) for name in found if not BUCKETS_OWN.fullmatch(_below(name))]
+    why = NOT_OURS.format(min(foreign)) if foreign else ""
+    if manifest is not None and not foreign:
         try:
             version = files.manifest(key).version
         except StoreError:
             raise
         except CacheError:
-            pass
+            why = "" if _looks_ours_there(store, key, found) else NO_MANIFEST
+    if why:
+        size = sum(each.bytes for each in found.values())
+        newest = max(each.modified for each in found.values())
+        return [Entry(key, "foreign", size, newest, why=why)]
+    if manifest is not None:
         names = {
             name
             for name in found
-            if _part(name) in (version, MANIFEST, USED) or "/reading-" in name
+            if _part(name) in (version, MANIFEST, USED, DAMAGED)
+            or _part(name).startswith(READING)
+            or FILE_NAME.fullmatch(_below(name))
         }
         users = users_there(store, found, key, now)
         entries.append(
@@ -253,8 +273,24 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     return entries
 
 
+def _looks_ours_there(store: Store, key: str, found: Iterable[str]) -> bool:
+    """`_looks_ours` of a bucket."""
+    if any(FILE_NAME.search(name) for name in found):
+        return True
+    try:
+        return store.read(f"{key}/{MANIFEST}").startswith(BEGINS)
+    except StoreError:
+        raise
+    except OSError:
+        return False
+
+
+def _below(name: str) -> str:
+    return name.partition("/")[2]
+
+
 def _part(name: str) -> str:
-    return name.split("/")[1]
+    return _below(name).partition("/")[0]
 
 
 # ------------------------------------------------------------------ both

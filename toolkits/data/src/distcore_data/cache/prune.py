@@ -85,7 +85,8 @@ def remove_unused(cache: Cache) -> str:
         return _removed(store, folder_entry(store, cache.key))
     found, now = store.list(f"{cache.key}/"), clock(store)
     entries = bucket_entries(store, cache.key, found, now)
-    return next((_removed(store, each) for each in entries if each.state in CACHES), "")
+    found_here = (each for each in entries if each.state in (*CACHES, "foreign"))
+    return next((_removed(store, each) for each in found_here), "")
 
 
 def chosen(entries: Sequence[Entry], rules: Rules, now: float) -> dict[int, str]:
@@ -139,6 +140,8 @@ def _used_by(users: Sequence[str]) -> str:
 
 def _removed(store: Store, entry: Entry) -> str:
     """Remove it; else why not, as a reason to keep it."""
+    if entry.state == "foreign":
+        return entry.why
     if isinstance(store, LocalStore):
         try:
             return _removed_here(store, entry)
