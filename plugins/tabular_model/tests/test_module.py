@@ -1,16 +1,20 @@
 """The user's own network: found by name, built with what it asks for, its output checked,
 trusted or not."""
 
+import json
 import sys
 import textwrap
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from distcore_core.config.issues import validate
-from distcore_core.errors import ArtifactError, ConfigError, UserError
+from distcore_core.errors import ArtifactError, ConfigError, PluginBroken, UserError
+from distcore_core.registry.lock import files_of
+from distcore_core.registry.manager import Plugins, run_plugins
 from distcore_tabular.module import ModuleModel, describe, is_trusted, resolve
 from distcore_tabular.options_network import ModuleOptions
 
@@ -336,6 +340,47 @@ def test_an_untrusted_model_is_refused_before_its_code_runs(nets):
     assert nets not in sys.modules
     model.check_trust(True)
     model_of("distcore_tabular.network:TabularNetwork").check_trust(False)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_class_counts_only_of_a_plugin_that_may_be_imported(tmp_path, monkeypatch, recorded):
+    """recorded: its distribution lists its files; an editable one may not."""
+    name = f"stray_{recorded}".lower()
+    package, info = tmp_path / name, tmp_path / f"{name}-1.0.dist-info"
+    for folder in (package, info):
+        folder.mkdir()
+    (package / "__init__.py").write_text("from torch.nn import Linear\nclass Net(Linear): pass\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[distcore.metrics]\nstray = {name}\n")
+    if recorded:
+        (info / "RECORD").write_text(f"{name}/__init__.py,,\n{name}-1.0.dist-info/METADATA,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    model, lock = model_of(f"{name}:Net"), tmp_path / "lock"
+    for variable, value, files, error in (
+        ("DISTCORE_BLOCK", name, None, ArtifactError),
+        ("DISTCORE_BLOCK", "metrics:stray", None, ArtifactError),
+        ("DISTCORE_LOCK", str(lock), {"distcore-tabular": {"files": {}}}, ArtifactError),
+        ("DISTCORE_LOCK", str(tmp_path / "lock2"), {name: {"files": {"x": "y"}}}, PluginBroken),
+        ("DISTCORE_LOCK", str(tmp_path / "none"), None, PluginBroken),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            if files:
+                Path(value).write_text(json.dumps({"distributions": files}))
+            with pytest.raises(error):
+                model.check_trust(False)
+        assert name not in sys.modules
+    with (
+        run_plugins(Plugins(["metrics:stray"])),
+        pytest.raises(ArtifactError, match="blocked, or that a lock does not name"),
+    ):
+        model.check_trust(False)
+    with monkeypatch.context() as patch:
+        patch.setenv("DISTCORE_LOCK", str(tmp_path / "lock3"))
+        files = {name: {"files": files_of(name)}}
+        (tmp_path / "lock3").write_text(json.dumps({"distributions": files}))
+        model.check_trust(False)
+    model.check_trust(False)
 
 
 def test_a_class_that_takes_its_options_apart_is_made_of_the_same_ones_again(nets):

@@ -29,6 +29,9 @@ from torch import nn
 
 from distcore_core.contracts import JSON, ModelBase
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
+from distcore_core.registry.index import all_offers
+from distcore_core.registry.lock import refuse_changed
+from distcore_core.registry.manager import environment_plugins
 from distcore_tabular.layers import HOOKS
 from distcore_tabular.network import half
 from distcore_torch.training.determinism import initial_weights
@@ -65,9 +68,9 @@ class ModuleModel(ModelBase):
                 return
             path = f"{path} ({home})"
         raise ArtifactError(
-            f"The model is of class {path}, which no installed distcore plugin brings; opening it "
-            "would run that code. If you trust the model and where you have it from, say so with "
-            "--trust."
+            f"The model is of class {path}, which no installed distcore plugin brings (one that is "
+            "blocked, or that a lock does not name, does not count); opening it would run that "
+            "code. If you trust the model and where you have it from, say so with --trust."
         )
 
     def check(self) -> None:
@@ -258,29 +261,29 @@ def describe(
 
 
 def is_trusted(class_path: str) -> bool:
-    """Whether the class's package was installed by distributions all of which register a distcore
-    plugin.
+    """Whether the class's package was installed by distributions all of which offer a distcore
+    plugin that is not blocked and that a lock in force names.
 
-    Looks at metadata alone and imports nothing."""
-    package = class_path.partition(":")[0].partition(".")[0]
-    found: dict[str, list[str]] = {}
-    for distribution in metadata.distributions():
-        values = [
-            entry.value
-            for entry in distribution.entry_points
-            if entry.group.startswith("distcore.")
-        ]
-        if values:
-            found[distribution.name] = values
-    providers = set(metadata.packages_distributions().get(package, ()))
-    if not providers:
-        # An editable install may list no packages; where its plugin lies tells one.
-        return any(
-            value.partition(":")[0].partition(".")[0] == package
-            for each in found.values()
-            for value in each
-        )
-    return providers <= set(found)
+    Looks at metadata and files alone and imports nothing. Raises PluginBroken if one of these
+    distributions is not as the lock says."""
+    package, plugins = _top(class_path), environment_plugins()
+    offers = [
+        each for some in all_offers().values() for each in some if not plugins.is_blocked(each)
+    ]
+    found = {each.distribution: each.who for each in offers}
+    # An editable install may list no packages; where its plugin lies tells one.
+    providers = set(metadata.packages_distributions().get(package, ())) or {
+        each.distribution for each in offers if _top(each.value) == package
+    }
+    if not providers or not providers <= found.keys():
+        return False
+    for each in sorted(providers):
+        refuse_changed(each, found[each])
+    return True
+
+
+def _top(path: str) -> str:
+    return path.partition(":")[0].partition(".")[0]
 
 
 def _found_at(class_path: str, kind: type) -> bool:
