@@ -4,6 +4,7 @@ waits."""
 import io
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ from distcore.workflow import progress_view
 from distcore.workflow.progress_bars import TerminalBars
 from distcore.workflow.progress_text import closing, line_of, round_line, short, status_of
 from distcore.workflow.progress_view import ProgressView
-from distcore.workflow.training_log import training_log
+from distcore.workflow.training_log import _Writer, training_log
 from distcore_core.progress import Progress, Round, Stage
 from distcore_data.seals import MOST_BYTES, read_lines, sealed, unsealed
 from distcore_testing.rank_jobs import until
@@ -349,6 +350,22 @@ def test_what_is_no_file_in_the_logs_place_ends_the_log_and_not_the_run(
     with training_log(progress, tmp_path):
         progress.tell(a_round(1, 0.5, 0.5, 1))
     assert "cannot be written and ends here: it is no file" in caplog.text
+
+
+def test_a_link_in_the_logs_place_leaves_what_it_leads_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a run of somebody else that is gone on with; the first round drops later ones."""
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"mine\nhalf a line")
+    for first in (math.inf, 3):
+        (folder := tmp_path / f"run-{first}").mkdir()
+        (folder / "training_log.jsonl").symlink_to(theirs)
+        writer = _Writer(folder / "training_log.jsonl")
+        writer._last_step = first
+        writer.write(a_round(1, 0.5, 0.5, 1))
+    assert theirs.read_bytes() == b"mine\nhalf a line"
+    assert caplog.text.count("cannot be written and ends here: it is") == 2
 
 
 # ------------------------------------------------------------------ as people see it

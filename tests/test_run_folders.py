@@ -4,6 +4,7 @@ its end."""
 import errno
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -139,6 +140,30 @@ def test_other_ranks_of_a_launcher_leave_the_run_as_it_is(tmp_path, monkeypatch,
     assert not session.directory.exists()
     assert not (tmp_path / "results").exists()
     assert where == "folder" or not open_store(place).list()
+
+
+@pytest.mark.parametrize("whose", ["another run's", "a larger disk"])
+def test_checkpoints_that_are_a_link_may_lie_elsewhere_but_not_in_another_run(tmp_path, whose):
+    """Its older ones were removed, as if they were this run's."""
+    (there := tmp_path / "there" / "checkpoints").mkdir(parents=True)
+    (run := tmp_path / "run").mkdir()
+    (run / "checkpoints").symlink_to(there)
+    (run / "description.json").touch()
+    if whose == "another run's":
+        (tmp_path / "there" / "description.json").touch()
+    asked = TrainRequest(command="train", model_resume_path=run)
+    session = session_in(None)
+    session.config = SimpleNamespace(backend=SimpleNamespace(credentials=None))
+    for place in (run, tmp_path / "moved"):  # the run's own folder may be reached by a link
+        if place != run:
+            run.rename(tmp_path / "disk")
+            place.symlink_to(tmp_path / "disk")
+            asked = TrainRequest(command="train", model_resume_path=place)
+        with ExitStack() as stack:
+            if whose == "another run's":
+                stack.enter_context(pytest.raises(UserError, match="another run's folder"))
+            with folders.run_folder(session, asked, None):
+                assert session.directory == place
 
 
 def test_a_model_of_many_categories_is_known_when_its_run_goes_on(tmp_path):

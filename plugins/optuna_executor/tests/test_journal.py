@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from distcore_core.errors import CheckpointError, TrainingError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
+from distcore_optuna.process import LOG, TrialProcess
 from distcore_optuna.study import JOURNAL, STARTUP, Study
 from distcore_search.objective import Objective
 from distcore_search.records import TRIALS, SearchWork, write_record
@@ -189,3 +191,24 @@ def test_a_journal_that_others_change_meanwhile_ends_the_search_in_words(tmp_pat
         suite.make(max_concurrent_trials=1).run(job, backend, tell)
     suite.make(max_concurrent_trials=1).run(job, backend, told.append)
     assert told == ["0000", "0001", "0002"]
+
+
+def test_links_in_a_searchs_folder_leave_what_they_lead_to(tmp_path, caplog):
+    """A search of somebody else that is gone on with: the file behind one was emptied."""
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"\x00 mine")
+    (folder := tmp_path / "search").mkdir()
+    (folder / JOURNAL).symlink_to(theirs)
+    searched(folder)
+    assert "study.journal is made anew from the trials' records: it is a link" in caplog.text
+    assert not (folder / JOURNAL).is_symlink()
+    (folder / LOG).symlink_to(theirs)
+    process = TrialProcess({})
+    try:
+        process.start(print, "work", "1", {}, folder)
+        while process.running():
+            time.sleep(0.05)
+    finally:
+        process.close()
+    assert "work" in (folder / LOG).read_text()
+    assert theirs.read_bytes() == b"\x00 mine"

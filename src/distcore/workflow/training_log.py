@@ -80,8 +80,9 @@ class _Writer:
 
     def _drop_from(self, step: int) -> None:
         """Cut off the lines of that step and of later ones, and one that a kill cut short."""
-        if not self.path.is_file():  # to read a pipe may last for ever
-            raise OSError(errno.EINVAL, "it is no file")
+        # To read a pipe may last for ever, and behind a link is somebody else's file.
+        if self.path.is_symlink() or not self.path.is_file():
+            raise OSError(errno.EINVAL, "it is no file of its own")
         end = 0
         with self.path.open("r+b") as file:
             for line in file:

@@ -251,3 +251,13 @@ def test_lines_begin_anew_behind_one_that_was_cut_short(tmp_path, there, found):
         (tmp_path / "lines").write_bytes(there)
     append(tmp_path / "lines", b"new\n")
     assert (tmp_path / "lines").read_bytes() == found
+
+
+def test_lines_are_not_added_behind_a_link(tmp_path):
+    (tmp_path / "theirs").write_bytes(b"mine")
+    for there in ("theirs", "gone"):
+        (tmp_path / there[0]).symlink_to(tmp_path / there)
+        with pytest.raises(OSError, match="it is a link"):
+            append(tmp_path / there[0], b"line\n")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["g", "t", "theirs"]
+    assert (tmp_path / "theirs").read_bytes() == b"mine"

@@ -33,13 +33,15 @@ class SealedJournal(BaseJournalBackend):
     lock of its own.
 
     A last line that a kill cut short is dropped, with a warning: its operation is made again.
-    Raises UserError for what is no file.
+    Raises UserError for what is no file, JournalDamaged for a link: what is behind it is not ours.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = [0]
         self._waiting: list[dict[str, Any]] | None = None
+        if path.is_symlink():
+            raise JournalDamaged("it is a link")
         try:
             path.touch()
             refuse_special(path)

@@ -64,6 +64,8 @@ class TrialProcess:
     ) -> None:
         """Begin a trial; what it prints goes to `log.txt` in its folder."""
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / LOG).is_symlink():
+            (folder / LOG).unlink()  # it would be written to somebody else's file
         self.started, self._done = time.monotonic(), False
         order = pickle.dumps((function, work, name, dict(raw)))
         assert self._process.stdin is not None

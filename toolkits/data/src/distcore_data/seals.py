@@ -7,6 +7,7 @@ follows it. `parse_json` is the only way of ours from text of outside to JSON va
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -213,8 +214,10 @@ def append(path: Path, lines: bytes, *, force: bool = False) -> None:
         force: Force them to disk, too.
 
     Raises:
-        OSError: As the system gave it.
+        OSError: As the system gave it; or it is a link, behind which is somebody else's file.
     """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, and what is added would go elsewhere", str(path))
     with open(path, "a+b", buffering=0) as file:
         size = file.tell()
         file.seek(max(0, size - 1))
