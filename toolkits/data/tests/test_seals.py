@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import time
 import tracemalloc
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from distcore_data.seals import (
     sealed,
     unsealed,
 )
+from distcore_data.sources import plaintext
 
 DOCUMENT = {
     "name": "Ærø",
@@ -107,6 +109,27 @@ def test_what_is_within_the_bounds_is_read():
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
     assert parse_json("[NaN]", finite=False) != [0]
     assert parse_json("3") == 3
+
+
+@pytest.mark.parametrize("end", [b"", b"\\"])
+def test_strings_that_do_not_end_are_looked_at_once(end, monkeypatch):
+    """44 s where each escaped quote began another search to the end; a megabyte took hours."""
+    begun = time.process_time()
+    quotes = b'"' + b'\\"' * 500_000 + end
+    with pytest.raises(ValueError, match="lists and mappings"):
+        parse_json(b"[" * (MOST_CONTAINERS + 1) + quotes)
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert not plaintext.is_scattered(quotes)
+    assert plaintext.deepest(b"[[]" + quotes) == 2
+    assert time.process_time() - begun < 10
+
+
+def test_names_of_json_are_told_from_other_strings(monkeypatch):
+    monkeypatch.setattr(plaintext, "compiled", None)
+    monkeypatch.setattr(plaintext, "MOST_PLACES", 8)
+    few = b'{"a": ", \\": [", "b" :"a:", "c":[":", "d"]}\n{"a": 1}\n'  # 3 names, 3 lines
+    assert plaintext.is_scattered(few)
+    assert not plaintext.is_scattered(few.replace(b'"c"', b'"a"'))
 
 
 def test_mutated_json_gives_a_value_or_a_sentence():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ MOST_DEPTH = 64
 """Lists and mappings inside of each other."""
 
 TOO_DEEP = f"it is nested deeper than {MOST_DEPTH} levels"
+
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string of a JSON text; one that does not end goes to the text's end, so that each byte is
+looked at once."""
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
 """Types of values that hold no others."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from distcore_core.contracts.values import JSON
 from distcore_core.errors import UserError
-from distcore_data.json_text import MOST_DEPTH, PLAIN, TOO_DEEP, in_line, indented
+from distcore_data.json_text import MOST_DEPTH, PLAIN, STRING, TOO_DEEP, in_line, indented
 
 log = logging.getLogger("distcore")
 
@@ -42,7 +42,6 @@ with its square."""
 LONG_INTEGER = re.compile(rb"[0-9]{%d}" % LONGEST_INTEGER)
 """What may be one; a sign is a character of it too."""
 
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
 """How a sealed document begins, over several lines or in one."""
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from distcore_data.json_text import STRING
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -56,10 +58,10 @@ JSON_TYPES = {
 LONGEST = 1 << 28
 """Bytes of a text that is taken; partitions are far smaller."""
 
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 OPENING, CLOSING = list(b"{["), list(b"}]")
 
-NAME = re.compile(rb'"(?:[^"\\]|\\.)*+"(?=[ \t\r\n]*:)', re.DOTALL)
+NAME = re.compile(rb'("(?:[^"\\]|\\.)*+")[ \t\r\n]*+:|' + STRING.pattern, re.DOTALL)
+"""Its group is a name; other strings are passed over whole."""
 
 MOST_PLACES = 1 << 25
 """Places of a table of JSON lines whose types Arrow is to find: it takes eight bytes for each, also
@@ -245,7 +247,7 @@ def is_scattered(text: pa.Buffer | bytes) -> bool:
         most = MOST_PLACES // compiled.lines(text)
         return compiled.names(text, most) > most
     plain = bytes(memoryview(text))
-    return len(set(NAME.findall(plain))) * (plain.count(b"\n") + 1) > MOST_PLACES
+    return len(set(NAME.findall(plain)) - {b""}) * (plain.count(b"\n") + 1) > MOST_PLACES
 
 
 @cache
