@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distcore.workflow import folders, results
+from distcore.workflow import folders, receipt, results
 from distcore.workflow.requests import TrainRequest
 from distcore_core.errors import CheckpointError, OtherRank, TrainingError, UserError
 from distcore_data.seals import MOST_BYTES, read_sealed
@@ -267,3 +267,13 @@ def test_what_a_full_disk_ended_after_training_says_how_to_have_the_rest(tmp_pat
     assert "copy" not in str(limited.value)
     with pytest.raises(TrainingError, match=r"^no$"), folders.saying_how_to_go_on(session):
         raise TrainingError("no")
+
+
+def test_a_pipe_in_a_results_place_does_not_keep_the_receipt_from_its_end(tmp_path, monkeypatch):
+    """To read it waited for somebody to write."""
+    (tmp_path / "description.json").write_text("{}")
+    os.mkfifo(tmp_path / "training_log.jsonl")
+    (tmp_path / "training_statistics.json").symlink_to("/dev/zero")
+    monkeypatch.setattr(receipt, "receipt_of", lambda *_: {})
+    receipt.finish(session_in(tmp_path), {}, None, (), {})
+    assert list(read_sealed(tmp_path / receipt.RECEIPT, "")["files"]) == ["description.json"]

@@ -26,7 +26,7 @@ from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
 from distcore_core.registry.lock import files_of
-from distcore_data.seals import read_bounded, unsealed
+from distcore_data.seals import read_bounded, refuse_special, unsealed
 from distcore_data.stores.run_sync import MODEL
 from distcore_torch.processor import processor
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -96,7 +96,8 @@ def finish(session: Session, description: JSON, cache: Cache, skip: Any, initial
     found["ranks"] = _ranks(session, folder)
     found["files"] = {}
     for name in FILES:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ValueError):  # a pipe is none of the run's files
+            refuse_special(folder / name)
             each = digest_file(folder / name)
             found["files"][name] = {"bytes": each.bytes, "sha256": each.sha256}
     results.write(session, RECEIPT, found)

@@ -143,7 +143,7 @@ def test_one_that_is_damaged_here_alone_comes_from_the_bucket_again(tmp_path, ca
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])
-@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "empty"])
+@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "empty", "pipe", "endless"])
 def test_a_damaged_newest_falls_back_loudly(tmp_path, caplog, file, harm):
     save_three(tmp_path)
     path = tmp_path / "step-00000030" / file
@@ -157,6 +157,10 @@ def test_a_damaged_newest_falls_back_loudly(tmp_path, caplog, file, harm):
         path.write_bytes(b"")
     else:
         path.unlink()
+        if harm == "pipe":  # at which whoever opens it waits
+            os.mkfifo(path)
+        elif harm == "endless":
+            path.symlink_to("/dev/zero")
     with caplog.at_level(logging.WARNING, "distcore"):
         found = checkpoint.load_newest(tmp_path)
     assert found.step == 20

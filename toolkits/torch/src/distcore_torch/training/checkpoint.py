@@ -25,7 +25,7 @@ from distcore_core.errors import CheckpointError, StoreError
 from distcore_core.io.atomic import DirectoryBuilder, remove_directory, write_new_file
 from distcore_core.io.digest import digest_file
 from distcore_data.os_errors import explained, system_cause
-from distcore_data.seals import parse_json, read_bounded, sealed, unsealed
+from distcore_data.seals import parse_json, read_bounded, refuse_special, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST
 from distcore_data.temporaries import sweep
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
@@ -239,11 +239,13 @@ def load(path: Path) -> Checkpoint:
         raise _damaged(path / MANIFEST, f"it is of step {step!r}")
     for name, wanted in expected.items():
         try:
+            refuse_special(path / name)
+            size = (path / name).stat().st_size
+            if size != wanted[0]:  # what is larger may take hours to be hashed
+                raise _damaged(path / name, f"{size} bytes instead of {wanted[0]}")
             found = digest_file(path / name)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise _unread(path / name, error) from error
-        if found.bytes != wanted[0]:
-            raise _damaged(path / name, f"{found.bytes} bytes instead of {wanted[0]}")
         if found.sha256 != wanted[1]:
             raise _damaged(path / name, "its sha256 is not the one in the manifest")
     from safetensors import SafetensorError
