@@ -626,6 +626,20 @@ def test_a_result_that_was_changed_on_its_way_is_refused():
             unpacked(bytes(changed))
 
 
+def test_a_piece_in_anothers_place_is_worked_on_again(tmp_path, caplog):
+    """Its digest told of its content alone: the rows of one stood in another's place."""
+    stores = [Store(LocalStore(tmp_path), digit * 32) for digit in "01"]
+    for rows in (0, 1):
+        assert stores[0].put(rows, packed(Found(rows, 0, -1, [], []))).rows == rows
+    assert [stores[0].get(index).rows for index in (0, 1)] == [0, 1]
+    first, second = (stores[0].files.read(stores[0].name(index)) for index in (0, 1))
+    stores[0].files.write(stores[0].name(0), second)
+    stores[1].files.write(stores[1].name(0), first)
+    stores[0].files.write(stores[0].name(1), packed(Found(1, 0, -1, [], [])))  # an older version's
+    assert [stores[0].get(0), stores[0].get(1), stores[1].get(0)] == [None] * 3
+    assert caplog.text.count("is damaged, so this piece is worked on again") == 3
+
+
 def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):
     monkeypatch.setattr(
         "distcore.workflow.partitioned.answered_in_pieces", lambda *_: pytest.fail("in pieces")

@@ -3,7 +3,8 @@ on with them.
 
 <output>/predictions.parts/
   <key>-000012.piece     what was found about piece 12; key: of the model, the dataset, and what was
-                         asked
+                         asked. Its own name in a line, so that none is taken for another, and
+                         what `packed` gave
   lock                   in a folder: held by the process that works here
 
 In a bucket nothing is locked. Two processes of one key put the same bytes; if one clears away what
@@ -45,6 +46,9 @@ class Store:
     def name(self, index: int) -> str:
         return f"{FOLDER}/{self.key}-{index:06d}.piece"
 
+    def _label(self, index: int) -> bytes:
+        return f"{self.name(index)}\n".encode()
+
     def there(self) -> set[str]:
         """Names of the pieces that are kept."""
         return {
@@ -54,9 +58,12 @@ class Store:
         }
 
     def get(self, index: int) -> Found | None:
-        """What was found about a piece; None if it is not here, or is damaged."""
+        """What was found about a piece; None if it is not here, or is damaged or another one."""
         try:
-            return unpacked(self.files.read(self.name(index)))
+            content, label = self.files.read(self.name(index)), self._label(index)
+            if not content.startswith(label):
+                raise DistcoreError("This is another piece.")
+            return unpacked(content[len(label) :])
         except FileNotFoundError:
             return None
         except StoreError:
@@ -74,7 +81,7 @@ class Store:
         found = unpacked(content)
         advice = "choose another folder with --output_directory"
         with explained(self.place, "the predictions", TrainingError, advice=advice):
-            self.files.write(self.name(index), content)
+            self.files.write(self.name(index), self._label(index) + content)
         self.done += 1
         return found
 
