@@ -144,7 +144,7 @@ def test_wrong_options_are_told_without_their_values(there, bucket):
     [
         ("http://169.254.169.254/latest/meta-data", r"is no store. Nothing was contacted"),
         (f"s3://user:{SECRET}@bucket/caches", "holds a password in a URL"),
-        (f"s3://user:a/{SECRET}@bucket/caches", "was given with a password in it"),
+        (f"s3://user:a/{SECRET}@bucket/caches", "holds a password in a URL"),
         ("s3://bucket/../other", "is no address of a folder"),
     ],
 )

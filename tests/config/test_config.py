@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from distcore.config import RunConfig, load_config, resolve, with_overrides
 from distcore.config.yaml_document import parse
+from distcore_core.config.issues import without_passwords
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.registry.manager import Plugins
 
@@ -499,6 +500,29 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
     issues = told(SMALL, path.replace("URL", "s3://me:s3cr3t@bucket/x") + "\n")
     assert "holds a password in a URL" in "".join(issues)
     assert "s3cr3t" not in "".join(issues)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:s3cr3t@host/f", "https://me:***@host/f"),
+        ("https://me:s3/cr3t@host/f", "https://me:***@host/f"),
+        ("https://me:s3@cr3t@host/f", "https://me:***@host/f"),
+        ("https://me@corp:s3/cr3t@host/f", "https://me@corp:***@host/f"),
+        ("https://:s3cr3t@host", "https://:***@host"),
+        ("https://me:4711@host", "https://me:***@host"),
+        ("zip://*.csv::https://me:s3/cr3t@host/f", "zip://*.csv::https://me:***@host/f"),
+        ("https://host:8080/f@v2.csv", None),
+        ("zip://*.csv::https://host/f@v2.csv", None),
+        ("abfs://container@account/a:b", None),
+        ("s3://arn:aws:s3:eu:1:accesspoint/x@y", None),
+        ("https://host:8080/f and me:s3@x", None),
+    ],
+)
+def test_a_password_in_a_url_is_found_whatever_it_holds(url: str, shown: str | None) -> None:
+    assert without_passwords(f"see {url}, me@host") == f"see {shown or url}, me@host"
+    issues = told(SMALL, f"hyperopt: {{storage: '{url}'}}\nno_such_section: 1\n")
+    assert ("holds a password in a URL" in "".join(issues)) == (shown is not None)
 
 
 # ------------------------------------------------------------------ mistakes

@@ -21,7 +21,7 @@ from distcore.config.run_config import (
 )
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
-from distcore_core.config.issues import unknown_option
+from distcore_core.config.issues import unknown_option, without_passwords
 from distcore_core.contracts import JSON, SECTION
 from distcore_core.contracts.values import COMBINED
 from distcore_core.errors import ConfigIssue, UserError
@@ -50,7 +50,7 @@ SECTIONS = (
     "model_type",
     "ludwig_version",
 )
-PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+._-]*://[^/@\s:]*:[^/@\s]+@")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*://")
 
 
 def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:
@@ -254,7 +254,7 @@ class Reader(DocumentUnderWay):
         text = self.text(path, value)
         if text is not None and "\0" in text:
             self.wrong(path, "no path holds a NUL character")
-        elif text is not None and not PASSWORD.match(text):
+        elif text is not None and not _has_password(text):
             try:
                 store_kind(text)
             except UserError as error:
@@ -271,9 +271,13 @@ class Reader(DocumentUnderWay):
         return dict(found.options) if found is not None else None
 
 
+def _has_password(text: str) -> bool:
+    return URL.match(text) is not None and without_passwords(text) != text
+
+
 def _passwords(value: Any, path: KeyPath) -> Iterator[KeyPath]:
     """The paths of URLs that carry a password: they would end in description.json."""
-    if isinstance(value, str) and PASSWORD.match(value):
+    if isinstance(value, str) and _has_password(value):
         yield path
     inside = (
         value.items()

@@ -77,8 +77,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """`s3://me:secret@host` becomes `s3://me:***@host`."""
-    return re.sub(r"(://[^/@\s]*:)[^/@\s]+@", r"\1***@", text)
+    """`s3://me:secret@host` becomes `s3://me:***@host`; a password may hold `/` and `@`."""
+    return re.sub(r"(://(?!arn:)[^/\s:]*:)(?!:|\d+(?:[/\s]|$))\S{1,2000}@", r"\1***@", text)
 
 
 def dotted(*parts: Any) -> str:

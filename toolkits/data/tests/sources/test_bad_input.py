@@ -30,7 +30,7 @@ import zstandard
 from distcore_core.errors import DataError
 from distcore_data.sources import plaintext, unpacking
 from distcore_data.sources.datafile import DataFile
-from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.fetch import Workplace, without_secrets
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.registry import DelimitedOptions, column_names, open_source, sample
 
@@ -529,6 +529,26 @@ def test_urls(refused, tmp_path):
     message = refused("http://me:secret@127.0.0.1:9/data.csv?token=hush")
     assert "hush" not in message
     assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me@corp:pa/ss@host/f.csv", "https://host/f.csv"),
+        ("ftp://me:p@ss/word@host/f.csv", "ftp://host/f.csv"),
+        ("https://me:p?w@host/f.csv?mail=a@b", "https://host/f.csv"),
+        ("https://me:pw@host:80/f.csv", "https://host:80/f.csv"),
+        ("https://me@host:80/f@2.csv", "https://host:80/f@2.csv"),
+        ("https://host/f.csv#access_token=abc", "https://host/f.csv"),
+        ("https://host:80/f@2.csv", "https://host:80/f@2.csv"),
+        ("s3://bucket/a#b@c.csv", "s3://bucket/a#b@c.csv"),
+        ("s3://arn:aws:s3:eu:1:accesspoint/x@y", "s3://arn:aws:s3:eu:1:accesspoint/x@y"),
+        ("zip://a@b.csv::https://me:p/w@host/f", "zip://b.csv::https://host/f"),
+        ("data/a@b#c.csv", "data/a@b#c.csv"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_secret(url, shown):
+    assert without_secrets(url) == shown
 
 
 def test_a_permission_is_told(refused, put):

@@ -84,8 +84,9 @@ def is_url(dataset: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user, password and query, for messages and names; also of each part of
-    `zip://a.csv::https://…`."""
+    """The URL without user, password, query and fragment, for messages and names; also of each part
+    of `zip://a.csv::https://…`. Of a password with a slash no part stays, so that a path with an
+    `@` behind a password is cut there."""
     return "::".join(map(_bare, CHAINED.split(url)))
 
 
@@ -95,12 +96,12 @@ def _bare(url: str) -> str:
         return url
     host = re.split("/|::", rest, maxsplit=1)[0]
     _, colon, port = host.partition(":")
-    if "@" in host:
-        rest = rest[host.rindex("@") + 1 :]
-    elif colon and not port.isdigit() and not host.startswith("arn:"):
-        rest = rest.rpartition("@")[2]  # of a password with a slash, or with two colons
+    users = host.rfind("@") + 1
+    if colon and not port.isdigit() and not host.startswith("arn:"):  # a password
+        users = max(users, re.split("[?#]", rest, maxsplit=1)[0].rfind("@") + 1)
+    rest = rest[users:]
     # Elsewhere a ? may be of a pattern; `?sig=` is not.
-    query = r"\?.*" if scheme.lower().startswith("http") else r"\?[\w-]+=.*"
+    query = r"[?#].*" if scheme.lower().startswith("http") else r"\?[\w-]+=.*"
     return f"{scheme}{mark}{re.sub(query, '', rest)}"
 
 
