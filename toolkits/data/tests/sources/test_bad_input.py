@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -529,6 +530,40 @@ def test_urls(refused, tmp_path):
     message = refused("http://me:secret@127.0.0.1:9/data.csv?token=hush")
     assert "hush" not in message
     assert "secret" not in message
+
+
+def test_lines_of_a_file_that_unpacks_to_very_much_are_counted_in_part(tmp_path):
+    """`init` of 658 bytes took 11 s, and of a megabyte hours."""
+    path = tmp_path / "rows.csv.bz2"
+    path.write_bytes(bz2.compress(b"\n" * 150_000_000, 1))
+    with closing(Workplace(tmp_path)) as place:
+        lines, size = unpacking.lines_of_first(path, 1 << 20, place)
+        assert size == path.stat().st_size
+        assert unpacking.COUNTED <= lines < 2 * unpacking.COUNTED
+        path.write_bytes(bz2.compress(b"1\n" * 1_000_000))  # 66 bytes, and what any file may hold
+        assert unpacking.lines_of_first(path, 1 << 20, place)[0] == 1_000_000
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress])
+def test_what_follows_a_stream_is_not_copied_for_each(tmp_path, monkeypatch, pack):
+    """Of many small streams, all that followed was: with the square of their number."""
+    path, copied = tmp_path / "packed", []
+    real = unpacking.Streams._packed
+
+    def counting(self):
+        found = real(self)
+        copied.append(len(found))
+        return found
+
+    monkeypatch.setattr(unpacking.Streams, "_packed", counting)
+    rows = [b"%d\n" % number * (number % 9 * 400) for number in range(200)]
+    streams = [pack(each) + b"\0" * (at % 3 * 3000) for at, each in enumerate(rows)]
+    path.write_bytes(b"".join(streams))
+    kind = unpacking.compression_of(path)
+    with unpacking._unpacker(kind, path) as file:
+        found = list(iter(lambda: file.read(1 << 22), b""))
+    assert b"".join(found) == b"".join(rows)
+    assert sum(copied) < 20_000 * len(rows)
 
 
 @pytest.mark.parametrize(

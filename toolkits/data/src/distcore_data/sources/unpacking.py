@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,6 +27,12 @@ UNSUSPICIOUS = 1 << 30
 
 SMALL = 1 << 10
 """Bytes that are read at once where a file is damaged."""
+
+COUNTED = 1 << 26
+"""Bytes unpacked of a file's first ones whose lines are counted, however well they are packed."""
+
+START = 1 << 12
+"""Packed bytes that a stream begins with: what it leaves of them is copied for the next one."""
 
 # Arrow's errors are OSError or ValueError.
 DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
@@ -78,7 +85,7 @@ def head_of(path: Path, most: int) -> bytes:
 
 def lines_of_first(path: Path, most: int, place: Workplace) -> tuple[int, int]:
     """How many lines the first `most` bytes of a file hold, unpacked if they are compressed, and
-    how many bytes these are."""
+    how many bytes these are. Of what unpacks to more than an honest file does, fewer lines."""
     with open(path, "rb") as file:
         first = file.read(most)
     kind = compression_of(path)
@@ -86,15 +93,16 @@ def lines_of_first(path: Path, most: int, place: Workplace) -> tuple[int, int]:
         return first.count(b"\n"), len(first)
     cut = place.path(path.name)
     cut.write_bytes(first)
-    return _sound(kind, cut, 0)[1], len(first)
+    return _sound(kind, cut, 0, max(COUNTED, MOST_RATIO * len(first)))[1], len(first)
 
 
-def _sound(kind: str, path: Path, known: int) -> tuple[int, int]:
-    """How many bytes and lines of a damaged file can be read. known: bytes that were."""
+def _sound(kind: str, path: Path, known: int, most: float = math.inf) -> tuple[int, int]:
+    """How many bytes and lines of a damaged file can be read. known: bytes that were; most: about
+    how many are."""
     size = lines = 0
     try:
         with _unpacker(kind, path) as file:
-            while piece := file.read(PIECE if size + PIECE <= known else SMALL):
+            while size < most and (piece := file.read(PIECE if size + PIECE <= known else SMALL)):
                 size += len(piece)
                 lines += piece.count(b"\n")
     except DAMAGED:
@@ -139,6 +147,7 @@ class Streams:
     def __init__(self, path: Path, begin: Callable[[], Any]) -> None:
         self._begin, self._stream = begin, begin()
         self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+        self._piece, self._at, self._step = memoryview(b""), 0, START
 
     def __enter__(self) -> Self:
         return self
@@ -150,14 +159,14 @@ class Streams:
         """At most that many bytes, none at the end. Raises as the decompressor does, EOFError for
         a stream that is cut."""
         while most > 0:
-            packed = b""
+            packed: bytes | memoryview = b""
             if self._stream.eof:
                 packed = self._behind()
                 if not packed:
                     return b""
                 self._stream = self._begin()
             elif self._stream.needs_input:
-                packed = self._file.read(PIECE)
+                packed = self._packed()
                 if not packed:
                     raise EOFError("it ends within a stream")
             try:
@@ -172,7 +181,17 @@ class Streams:
 
     def _behind(self) -> bytes:
         """What follows a stream, without the zero bytes that may fill up a file."""
-        rest = self._stream.unused_data.lstrip(b"\0")
-        while not rest and (piece := self._file.read(PIECE)):
-            rest = piece.lstrip(b"\0")
-        return bytes(rest)
+        self._at -= len(self._stream.unused_data)  # of what was given last: it asked for that
+        self._step = START
+        while packed := self._packed():
+            if rest := bytes(packed).lstrip(b"\0"):
+                return rest
+        return b""
+
+    def _packed(self) -> memoryview:
+        """The next bytes of the file; none at its end."""
+        if self._at == len(self._piece):
+            self._piece, self._at = memoryview(self._file.read(PIECE)), 0
+        found = self._piece[self._at : self._at + self._step]
+        self._at, self._step = self._at + len(found), min(2 * self._step, PIECE)
+        return found
