@@ -305,3 +305,10 @@ def test_those_live_whose_leases_change(store, clock):
     assert clock.now == 100.0 + 2 * leases.BEAT
     assert alive(store, ["none"]) == set()
     assert clock.now == 100.0 + 2 * leases.BEAT  # nothing to wait for
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"id":' * 5000, b"\xff", b"[]", b"{}", b""])
+def test_an_object_that_is_no_lease_is_nobodys(content):
+    """Text that is deeply nested ended the thread that keeps a lease alive."""
+    assert held_by(content) == ""
+    assert held_by(b'{"id": "me", "beat": 3}') == "me"

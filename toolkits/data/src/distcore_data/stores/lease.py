@@ -19,6 +19,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from distcore_core.errors import StoreError
+from distcore_data.seals import parse_json
 from distcore_data.stores import Store
 from distcore_data.stores.store import read_if_there
 
@@ -43,7 +44,7 @@ def now() -> float:
 def held_by(content: bytes) -> str:
     """The `Lease.id` that the bytes of a lease tell; "" if they tell none."""
     try:
-        return str(json.loads(content)["id"])
+        return str(parse_json(content)["id"])
     except (ValueError, KeyError, TypeError):
         return ""
 
