@@ -197,7 +197,11 @@ def stack_options(**more):
     ("layers", "options", "said"),
     [
         (1, {"output_size": 10**12}, r"output_size: 1000000000000 .* of one layer .* take 12.0 TB"),
-        (10**9, {"output_size": 64}, r"output_size: 64 .* 1000000000 layers \(num_fc_layers\)"),
+        (
+            10**9,
+            {"output_size": 64},
+            r"output_size: 64 .* 1000000000 layers \(num_fc_layers, the first over 3 inputs\) of that",
+        ),
         (2, {"fc_layers": [{}, {"output_size": 10**11}]}, r"output_size: 100000000000 is too"),
     ],
 )
@@ -207,6 +211,16 @@ def test_more_than_the_memory_is_refused_before_torch_is_asked(layers, options, 
     assert re.search(
         r"B of memory are free\. .* Lower output_size or the number", str(caught.value)
     )
+
+
+def test_layers_that_fit_one_by_one_are_refused_if_they_do_not_together(monkeypatch):
+    """Each was compared with all the memory, before any was made."""
+    monkeypatch.setattr("distcore_tabular.layers.free_bytes", lambda: 8 << 20)
+    layers = [{"output_size": 1000}] * 3 + [{"output_size": 500}]
+    with pytest.raises(UserError, match=r"output_size: 1000 .* 4 layers \(fc_layers"):
+        fc_stack(3, stack_options(fc_layers=layers), 0)
+    assert fc_stack(3, stack_options(fc_layers=layers[:2]), 0).output_size == 1000
+    assert fc_stack(3, stack_options(fc_layers=[]), 0).output_size == 3
 
 
 def test_memory_is_looked_at_for_large_layers_alone(monkeypatch):

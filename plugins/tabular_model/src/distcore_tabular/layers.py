@@ -242,14 +242,14 @@ def require_memory(needed: int, what: str, instead: str) -> None:
         )
 
 
-def _require_layers(input_size: int, output_size: int, layers: int) -> None:
-    """Raise UserError if so many layers of that size cannot be held at all."""
-    weights = output_size * (input_size + max(0, layers - 1) * output_size) if layers else 0
-    count = "one layer" if layers == 1 else f"{layers} layers (num_fc_layers)"
+def _require_layers(weights: int, layers: int, output_size: int, which: str) -> None:
+    """Raise UserError if so many layers cannot be held at all. weights: of all of them. output_size
+    and which: the width that is to blame, and the layers, for the error."""
+    count = "one layer" if layers == 1 else f"{layers} layers ({which})"
     require_memory(
         weights * torch.get_default_dtype().itemsize + layers * LAYER_BYTES,
         f"output_size: {output_size} is too large for this machine: the weights of {count} of "
-        f"that width, the first over {input_size} inputs,",
+        "that width",
         "Lower output_size or the number of layers.",
     )
 
@@ -285,9 +285,12 @@ def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = Fa
         ]
     defaults = {name: getattr(options, name) for name in STACK_OPTIONS}
     if layers is None:
-        _require_layers(input_size, options.output_size, num_layers)
-    else:
+        width = options.output_size
+        weights = width * (input_size + (num_layers - 1) * width) if num_layers else 0
+        which = f"num_fc_layers, the first over {input_size} inputs"
+        _require_layers(weights, num_layers, width, which)
+    elif layers:
         widths = [input_size, *(each.get("output_size", options.output_size) for each in layers)]
-        for before, width in pairwise(widths):
-            _require_layers(before, width, 1)
+        weights = sum(before * width for before, width in pairwise(widths))
+        _require_layers(weights, len(layers), max(widths[1:]), "fc_layers, and narrower ones")
     return FCStack(input_size, layers, num_layers, residual=residual, **defaults)
