@@ -63,16 +63,21 @@ static inline uint64_t hash_of(uint64_t head, const char *text, uint32_t size)
     return hash;
 }
 
+/* Once a process, however often a module is imported: tables that were made before go by it. */
 static int choose_seed(void)
 {
+    static int chosen;
+    if (chosen)
+        return 1;
     PyObject *os = PyImport_ImportModule("os");
     PyObject *drawn = os ? PyObject_CallMethod(os, "urandom", "n", (Py_ssize_t)sizeof SEED) : NULL;
     const char *bytes = drawn ? PyBytes_AsString(drawn) : NULL;
     if (bytes)
         memcpy(SEED, bytes, sizeof SEED);
+    chosen = bytes != NULL;
     Py_XDECREF(drawn);
     Py_XDECREF(os);
-    return bytes != NULL;
+    return chosen;
 }
 
 #endif

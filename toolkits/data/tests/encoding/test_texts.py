@@ -4,6 +4,7 @@ without, and buffers that lie are refused."""
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Iterator
 
 import numpy as np
@@ -203,3 +204,14 @@ def test_a_vocabulary_keeps_the_memory_of_its_labels() -> None:
     codes, (_, offsets, data) = np.empty(50_000, np.int32), junk[0].buffers()
     texts.compiled.find(vocabulary, offsets, False, data, None, 0, 50_000, -1, codes)
     assert codes.tolist() == [*range(7, 50_000), *[-1] * 7]
+
+
+@needs_compiler
+def test_a_second_import_leaves_the_tables_of_the_first() -> None:
+    """It drew another seed, by which each text of an older vocabulary was unknown."""
+    labels = pa.array([f"word {number}" for number in range(100)])
+    vocabulary = Vocabulary(labels)
+    spec = importlib.util.find_spec("distcore_data.encoding._texts")
+    assert spec is not None
+    importlib.util.module_from_spec(spec)
+    assert vocabulary.positions(labels, -1).tolist() == list(range(100))
