@@ -199,3 +199,26 @@ def test_of_many_columns_in_small_chunks_every_file_that_is_written_can_be_read(
 def test_wrong_options_are_told(options, words):
     with pytest.raises(ConfigError, match=words):
         Plugins().make(CACHE_FORMAT, "hdf5", options)
+
+
+def test_what_hdf5_leaves_as_it_was_is_written_without_compression(monkeypatch):
+    """It does where packing fails, which it may; such a chunk could not be read, at each build."""
+    real = h5py.Group.create_dataset
+
+    def failing(self, name, *shape, **options):
+        chunks, data = options.get("chunks"), options.get("data")
+        if chunks is None or name != "code":
+            return real(self, name, *shape, **options)
+        given = {**options, "data": None, "shape": data.shape, "dtype": data.dtype}
+        made = real(self, name, **given)
+        for start in range(0, len(data), chunks[0]):
+            chunk = np.zeros(chunks[0], data.dtype)
+            part = data[start : start + chunks[0]]
+            chunk[: len(part)] = part
+            made.id.write_direct_chunk((start,), chunk.tobytes(), filter_mask=3)
+        return made
+
+    values = table()
+    plain = written(values)
+    monkeypatch.setattr(h5py.Group, "create_dataset", failing)
+    assert written(values, compression="gzip", chunk_rows=1024) == plain

@@ -34,10 +34,13 @@ class Hdf5Format:
         values.
 
         The bytes depend on the values, the options and the versions of HDF5 and zlib alone."""
-        from distcore_hdf5.image import image
+        from distcore_hdf5.image import NotCompressed, image
 
         columns = columns_of(table)
-        pieces = image(columns, self.options, self.options.compression == "gzip")
+        try:
+            pieces = image(columns, self.options, self.options.compression == "gzip")
+        except NotCompressed:
+            pieces = image(columns, self.options, False)
         if sum(each.values.nbytes for each in columns) > most_held(sum(map(len, pieces))) // 2:
             pieces = image(columns, self.options, False)
         # In order, by ourselves: the file is hashed as it is written, and an error of the disk

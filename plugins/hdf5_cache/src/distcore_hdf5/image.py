@@ -41,6 +41,11 @@ the final one."""
 VALUES, OFFSETS = "values", "offsets"
 """The two datasets in the group of a ragged column."""
 
+
+class NotCompressed(Exception):
+    """A chunk lies in the file in another way than the index can say."""
+
+
 SPECIAL = {"%": "%25", "/": "%2F", "\0": "%00"}
 
 
@@ -156,7 +161,8 @@ def _dataset(
 def _chunks(
     group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options
 ) -> tuple[tuple[int, int], ...]:
-    """Have HDF5 compress a dataset; (offset, bytes) of each of its chunks."""
+    """Have HDF5 compress a dataset; (offset, bytes) of each of its chunks. Raises NotCompressed if
+    it left one as it was, which it does where packing fails."""
     made = group.create_dataset(
         name,
         data=values.astype(stored.dtype, copy=False),
@@ -168,6 +174,8 @@ def _chunks(
     chunks = {}
 
     def take(info: Any) -> None:
+        if info.filter_mask:
+            raise NotCompressed
         chunks[info.chunk_offset[0]] = (info.byte_offset, info.size)
 
     made.id.chunk_iter(take)
