@@ -884,3 +884,14 @@ def test_a_frame_made_of_a_file_is_called_by_its_name(values):
     frame = pd.DataFrame({"b": pd.Series(values, dtype=object)})
     with pytest.raises(DataError, match=r"^rows\.odd[:,]"):
         as_table(frame, shown="rows.odd")
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,x\n1e400,y\n", "a,b\n1e400,y\n", "a,b\n1, x\n-1e400,null\n"]
+)
+def test_an_infinite_number_is_told_as_it_is_written(refused, put, monkeypatch, text):
+    """As `inf` or as its spelling, by how the file was cut into ranges."""
+    written = "-1e400" if "-" in text else "1e400"
+    assert f"{written} is infinite" in refused(put(text))
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert f"{written} is infinite" in refused(put(text))

@@ -64,7 +64,10 @@ class DelimitedPartition(DelimitedRange):
         for name, raw in self.raw:
             column = one_array(table.column(name))
             if raw == "number" and not finite(column):
-                column = typed(column, raw, name, self.options, self.place(text))
+                try:
+                    column = typed(column, raw, name, self.options, self.place(text))
+                except DataError as error:  # which shows the number, and not what is written
+                    return read_carefully(self, text, error)
             columns.append(column)
         return pa.record_batch(columns, names=[name for name, _ in self.raw])
 

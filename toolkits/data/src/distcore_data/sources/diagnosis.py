@@ -14,7 +14,7 @@ from distcore_data.sources.encoding import check_utf8
 from distcore_data.sources.values import TYPES, typed
 
 
-def read_carefully(part: DelimitedRange, text: pa.Buffer, error: pa.ArrowInvalid) -> pa.RecordBatch:
+def read_carefully(part: DelimitedRange, text: pa.Buffer, error: Exception) -> pa.RecordBatch:
     """The rows of the range, or DataError for the first thing in it that is wrong.
 
     Every column is read as bytes and then converted by the rules that other formats share, so True
