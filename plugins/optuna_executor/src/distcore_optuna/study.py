@@ -16,6 +16,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.pruners import MedianPruner
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -111,10 +112,9 @@ class Study:
                 self.ask()
 
     def _as_it_was(self, record: JSON) -> FrozenTrial:
-        state = _STATES[record["state"]] if record["state"] in ENDED else TrialState.RUNNING
-        score = record.get("score")
-        if state == TrialState.COMPLETE and score is None:
-            state = TrialState.FAIL
+        score, state = record.get("score"), TrialState.RUNNING
+        if record["state"] in ENDED:
+            state = self._state(record["state"], score)
         rounds = rounds_of(self.job.work.folder(record["name"]) / ROUNDS)
         values: dict[int, float] = {}
         for each in rounds:
@@ -171,16 +171,21 @@ class Study:
 
     def tell(self, trial: Trial, state: str, score: float | None) -> None:
         """A trial ended. A stopped one counts with its best value, as does a finished one."""
+        found = self._state(state, score)
+        value = score if found == TrialState.COMPLETE else None
+        self.study.tell(trial.number, value, state=found)
+
+    def _state(self, state: str, score: float | None) -> TrialState:
+        """What Optuna calls a trial that ended. Its samplers think less of a pruned one than of
+        any other, or nothing: so a stopped one, which may be the best, is pruned only where the
+        pruner compares with the finished ones alone."""
         if state == "failed" or score is None:
-            self.study.tell(trial.number, state=TrialState.FAIL)
-        elif state == "stopped":
-            self.study.tell(trial.number, state=TrialState.PRUNED)
-        else:
-            self.study.tell(trial.number, score)
+            return TrialState.FAIL
+        compares = isinstance(self.study.pruner, MedianAtTime | MedianPruner)
+        return TrialState.PRUNED if state == "stopped" and compares else TrialState.COMPLETE
 
 
-_STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-_ENDED = tuple(_STATES.values())
+_ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 def distribution(axis: Axis) -> BaseDistribution:
@@ -228,7 +233,7 @@ def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
     """The scheduler as Optuna has it."""
     scheduler: Any = options.scheduler
     if options.pruner == "median":
-        return optuna.pruners.MedianPruner()
+        return MedianPruner()
     if options.pruner == "hyperband":
         return optuna.pruners.HyperbandPruner()
     if scheduler.type == "fifo":

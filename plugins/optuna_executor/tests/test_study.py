@@ -1,0 +1,76 @@
+"""What Optuna is told of a search's trials, and what it chooses by that."""
+
+import pytest
+from optuna.trial import TrialState
+
+from distcore_core.contracts import Axis, SearchJob
+from distcore_optuna.options import LocalOptions
+from distcore_optuna.study import Study, quiet
+from distcore_search.objective import Objective
+from distcore_search.records import ROUNDS, SearchWork, begin_record, write_record
+from distcore_search.rounds import add_round
+
+ASHA = {"type": "asha", "max_t": 20, "grace_period": 20}
+MEDIAN = {"type": "median_stopping_rule", "time_attr": "training_iteration"}
+
+
+def study(folder, options=None, **more):
+    work = SearchWork(
+        parameters={"x": {"space": "uniform", "lower": 0, "upper": 1}},
+        objective=Objective("y", "accuracy", "maximize"),
+        directory=folder,
+    )
+    job = SearchJob(
+        function=None, work=work, axes={"x": Axis(kind="float", low=0.0, high=1.0)}, variants=None,
+        trials=60, goal="maximize", directory=folder, **{"seed": 42, **more},
+    )  # fmt: skip
+    return Study(job, LocalOptions.model_validate(options or {}))
+
+
+def test_the_good_half_is_searched_where_its_trials_reach_max_t(tmp_path):
+    """Those of the bad half ended by themselves, and counted as better than any that was
+    stopped."""
+    chosen = []
+    with quiet():
+        made = study(tmp_path, {"scheduler": ASHA})
+        for _ in range(30):
+            trial = made.ask()
+            good = trial.params["x"] < 0.5
+            made.tell(trial, *(("stopped", 0.95) if good else ("finished", 0.55)))
+            chosen.append(good)
+    assert sum(chosen[10:]) >= 15
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "found"),
+    [
+        ({"scheduler": ASHA}, "stopped", TrialState.COMPLETE),
+        ({"scheduler": {"type": "hyperband"}}, "stopped", TrialState.COMPLETE),
+        ({}, "stopped", TrialState.COMPLETE),  # the time was up
+        # which compare with the finished ones alone
+        ({"scheduler": MEDIAN}, "stopped", TrialState.PRUNED),
+        ({"pruner": "median"}, "stopped", TrialState.PRUNED),
+        ({"scheduler": MEDIAN}, "finished", TrialState.COMPLETE),
+        ({"scheduler": ASHA}, "failed", TrialState.FAIL),
+    ],
+)
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_optuna_calls_a_trial_that_ended(tmp_path, options, state, found, anew):
+    """anew: its journal is lost."""
+    with quiet():
+        made = study(tmp_path, options)
+        trial = made.ask()
+        folder = made.job.work.folder("0000")
+        record = begin_record(made.job.work, "0000", trial.params)
+        metrics = {"validation": {"y": {"accuracy": 0.9}}}
+        add_round(folder / ROUNDS, {"step": 1, "epoch": 1, "seconds": 1.0, "metrics": metrics})
+        score = None if state == "failed" else 0.9
+        write_record(folder, {**record, "state": state, "score": score})
+        if anew:
+            made.path.unlink()
+            made = study(tmp_path, options)
+        else:
+            made.tell(trial, state, score)
+        (told,) = made.study.get_trials()
+    assert told.state == found
+    assert found != TrialState.COMPLETE or told.value == 0.9
