@@ -74,3 +74,14 @@ def test_what_optuna_calls_a_trial_that_ended(tmp_path, options, state, found, a
         (told,) = made.study.get_trials()
     assert told.state == found
     assert found != TrialState.COMPLETE or told.value == 0.9
+
+
+def test_searches_of_neighbouring_seeds_share_no_trial(tmp_path):
+    """Trial n of seed 43 was trial n + 1 of seed 42."""
+    chosen = {}
+    for seed in (42, 43):
+        with quiet():
+            (folder := tmp_path / str(seed)).mkdir()
+            made = study(folder, seed=seed)
+            chosen[seed] = [made.ask().params["x"] for _ in range(5)]
+    assert len(set(chosen[42] + chosen[43])) == 10

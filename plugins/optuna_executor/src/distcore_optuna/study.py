@@ -26,6 +26,7 @@ from distcore_optuna.journal import JournalDamaged, SealedJournal
 from distcore_optuna.median import MedianAtTime
 from distcore_search.records import ENDED, ROUNDS, TRIALS, read_record
 from distcore_search.rounds import rounds_of
+from distcore_search.variants import draw
 
 if TYPE_CHECKING:
     from distcore_optuna.options import LocalOptions
@@ -150,8 +151,9 @@ class Study:
             given = self.job.points[number]
         waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         # Seeded by the trial's number, so that a resumed search does not draw the first numbers
-        # again.
-        self.study.sampler = sampler(self.options, self.job, self.job.seed + number)
+        # again; not by its sum with the seed, by which a search of the next seed has the same ones.
+        seed = int(draw(self.job.seed, number, "sampler") * (1 << 32))
+        self.study.sampler = sampler(self.options, self.job, seed)
         # A trial with some of its parameters would be gone on with as if those were all.
         with self.journal.whole():
             if given and not waiting:
