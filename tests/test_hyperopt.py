@@ -19,7 +19,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.search import driver
 from distcore.search.outcome import SearchOutcome, delivered_before, raise_without_scores
-from distcore_core.errors import TrainingError
+from distcore_core.errors import Stopped, TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.io.atomic import remove_directory
 from distcore_data.dataset import Data
@@ -901,3 +901,24 @@ def test_what_ends_a_search_says_how_to_go_on(place, monkeypatch):
         place.config, dataset=place.data, model_resume_path=statistics.parent
     )
     assert outcome.model is not None
+
+
+def test_an_interrupt_while_the_best_model_is_made_leaves_the_results(place, monkeypatch):
+    """There were none, nor a word of how to go on: the model of a trial that was stopped may take
+    minutes of training."""
+    with_section(place)
+    monkeypatch.chdir(place.folder)
+
+    def none_yet(*arguments):
+        raise Stopped("", signal.SIGTERM)
+
+    monkeypatch.setattr("distcore.search.outcome._best_model", none_yet)
+    said = r"^The results so far are in (\S+); go on with: .*resume_path \1$"
+    with pytest.raises(Stopped, match=said) as caught:
+        distcore.hyperopt(place.config, dataset=place.data)
+    assert caught.value.signal == signal.SIGTERM
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+    assert len(results(place)) == 3
+    assert statistics(place)["model"] is None
+    assert distcore.hyperopt(model_resume_path=folder(place), dataset=place.data).model is not None

@@ -270,7 +270,11 @@ class Search:
             error.args = (f"{error} {kept}",)
             raise
         session.progress.end()
-        outcome = concluded()
+        try:
+            outcome = concluded()
+        except KeyboardInterrupt as error:  # the best model may be trained to its last round again
+            concluded(interrupted=True)
+            raise Stopped(kept, signal_of(error)) from None
         if (
             "skip_save_processed_input" in self.skip
             and session.built_cache
