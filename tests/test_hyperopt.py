@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -922,3 +923,32 @@ def test_an_interrupt_while_the_best_model_is_made_leaves_the_results(place, mon
     assert len(results(place)) == 3
     assert statistics(place)["model"] is None
     assert distcore.hyperopt(model_resume_path=folder(place), dataset=place.data).model is not None
+
+
+def test_a_grid_is_gone_on_with_in_the_order_it_was_begun_in(place, monkeypatch):
+    """With its parameters the other way round some combinations came twice, and others never."""
+    grids = [
+        "combiner.output_size: {space: grid_search, values: [8, 16]}",
+        "trainer.batch_size: {space: grid_search, values: [32, 64, 128]}",
+    ]
+    head = (place.folder / place.config).read_text()
+    tried, counts = [], iter((2, 3, 6))
+    real = executor.LocalExecutor.run
+
+    def a_few(self, job, *arguments):
+        tried.append(job.variants)
+        real(self, replace(job, trials=next(counts)), *arguments)
+
+    monkeypatch.setattr(executor.LocalExecutor, "run", a_few)
+    for order in (1, -1, -1):
+        parameters = "".join(f"    {each}\n" for each in grids[::order])
+        place.write(place.config, f"{head}hyperopt:\n  parameters:\n{parameters}")
+        distcore.hyperopt(
+            place.folder / place.config,
+            dataset=place.data,
+            output_directory=place.folder / "results",
+            resume=True,
+        )
+    assert tried[0] == tried[1] == tried[2]
+    found = {tuple(each["parameters"].values()) for each in results(place)}
+    assert len(found) == len(results(place)) == 6

@@ -437,3 +437,20 @@ def test_another_name_is_told_beside_names_that_are_numbers():
     assert "text" in refused("output_feature: [1]\n", NUMBERED + SEARCHED)
     said = refused("output_feature: null\n", NUMBERED.replace("accuracy", "loss") + SEARCHED)
     assert "output_feature: should be a text" in said
+
+
+def test_parameters_go_in_the_order_a_search_was_begun_with():
+    section, _ = read(
+        """
+        parameters:
+          trainer.batch_size: {space: grid_search, values: [32, 64]}
+          combiner.output_size: {space: grid_search, values: [8, 16]}
+          colour.encoder.type: {space: grid_search, values: [dense, sparse]}
+        """
+    )
+    before = ("combiner.output_size", "x0.encoder.type", "trainer.batch_size")
+    found = section.in_order_of(before)
+    order = ["combiner.output_size", "trainer.batch_size", "colour.encoder.type"]
+    assert list(found.spaces) == list(found.written["parameters"]) == order
+    assert found.spaces == section.spaces
+    assert found.written == section.written

@@ -84,6 +84,9 @@ def hyperopt(
     if before is not None:
         refuse_elsewhere(output, before)
     section = read_section(_document(config, going_on))
+    if going_on is not None:
+        begun = read_sealed(going_on / SEARCH, CHANGED)["config"][SECTION]
+        section = section.in_order_of(begun["parameters"])
     stated = section.values.get("backend")
     named = backend or (stated.get("type") if isinstance(stated, Mapping) else stated)
     _refuse_launchers(named)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from distcore.config import RunConfig, load_config, resolve
@@ -57,6 +57,18 @@ class Section:
     def config(self, parameters: Mapping[str, Any]) -> Values:
         """The config of a trial."""
         return substitute(self.values, parameters)
+
+    def in_order_of(self, names: Iterable[str]) -> Section:
+        """The section with its parameters in the order of these names, by which a grid goes; others
+        come last."""
+        spaces = self.spaces
+        order = dict.fromkeys([*(name for name in names if name in spaces), *spaces])
+        written = self.written["parameters"]
+        return replace(
+            self,
+            written={**self.written, "parameters": {name: written[name] for name in order}},
+            spaces={name: spaces[name] for name in order},
+        )
 
     def first(self) -> dict[str, Any]:
         """The parameters of one possible trial: the first extreme of each."""
