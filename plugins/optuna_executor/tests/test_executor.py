@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import stubborn_trials
 
 from distcore_core.contracts import BACKEND, Resources
+from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_optuna import executor, process
 from distcore_optuna.options import LocalOptions
@@ -68,6 +69,25 @@ def test_a_trial_has_what_its_trainer_asks_for(tmp_path, monkeypatch, there, ask
     assert made.environment(job, 0, there[1]) == seen
     stated = suite().make(cpu_resources_per_trial=4, gpu_resources_per_trial=0)
     assert stated.plan(job, machine(*there))["at_once"] == there[0] // 4
+
+
+def test_what_is_given_for_a_trial_is_of_all_its_workers(tmp_path, monkeypatch):
+    """It was for each: of 8 CPUs, with 4 for a trial of two workers, one trial had room; and two
+    GPUs for two workers, which the executor ray asks for, were four."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    job = suite().job(tmp_path, None, trials=20, workers=2)
+    made = suite().make(cpu_resources_per_trial=4)
+    assert made.plan(job, machine(8))["at_once"] == 2
+    assert made.environment(job, 0, 0) == {"OMP_NUM_THREADS": "2"}
+    assert suite().make().plan(job, machine(8))["at_once"] == 4
+    job = replace(job, use_gpu=True)
+    made = suite().make(gpu_resources_per_trial=2)
+    assert made.plan(job, machine(8, gpus=4))["at_once"] == 2
+    assert made.environment(job, 1, 4)["CUDA_VISIBLE_DEVICES"] == "2,3"
+    with pytest.raises(UserError, match=r"needs 2 GPUs, but there are 1\. Lower it"):
+        made.plan(job, machine(8, gpus=1))
+    with pytest.raises(UserError, match=r"is 1, but a trial has 2 workers.*Make it 2, or leave"):
+        suite().make(gpu_resources_per_trial=1).plan(job, machine(8, gpus=4))
 
 
 @pytest.mark.parametrize(

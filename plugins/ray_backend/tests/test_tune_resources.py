@@ -53,6 +53,8 @@ def test_a_trial_that_trains_in_its_own_process_has_what_its_trainer_asks_for():
     assert fitting(16, each={"CPU": 8}, **alone) == 2
     assert fitting(16, each={"CPU": 8}, cpu_resources_per_trial=4, **alone) == 4
     assert fitting((16, 1), each={"GPU": 0.25}, use_gpu=True, **alone) == 4  # was 1
+    # what is given is of all its workers: there was room for 4
+    assert fitting(16, workers=2, cpu_resources_per_trial=2, **alone) == 8
     with pytest.raises(UserError, match=r"8 CPUs on one node.*num_threads"):
         fitting(4, 4, each={"CPU": 8}, **alone)  # of trees
 

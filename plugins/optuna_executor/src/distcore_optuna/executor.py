@@ -82,11 +82,10 @@ class LocalExecutor:
     def _at_once(self, job: SearchJob, backend: Backend) -> tuple[int, list[str]]:
         found, options = backend.resources(), self.options
         cpus, gpus = (amount * job.workers for amount in options.of_process(job, found.gpus))
-        if options.gpu_resources_per_trial and gpus > found.gpus:
+        if (options.gpu_resources_per_trial or 0) > found.gpus:
             raise UserError(
-                f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs "
-                f"({job.workers} workers × {options.gpu_resources_per_trial:g}), but there are "
-                f"{found.gpus}. Lower it."
+                f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs, but "
+                f"there are {found.gpus}. Lower it."
             )
         fit = max(1, times(found.gpus, gpus, whole=True) if gpus else times(found.cpus, cpus))
         wanted = options.max_concurrent_trials

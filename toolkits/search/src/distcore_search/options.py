@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from distcore_core.contracts.values import COMBINED
+from distcore_core.errors import UserError
 from distcore_data.base_options import Count, NonNegative, Options, Whole
 from distcore_search.space import AnySpace
 
@@ -223,13 +224,13 @@ class ExecutorOptions(Options):
     )
     cpu_resources_per_trial: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="CPUs of a trial; default: what its trainer asks for (resources_per_worker, "
-        "num_threads), else 1.",
+        description="CPUs of a trial, all its workers together; default: what its trainer asks for "
+        "(resources_per_worker, num_threads), else 1 a worker.",
     )
     gpu_resources_per_trial: NonNegative | None = Field(
         None,
-        description="GPUs of a trial; default: what its trainer asks for (resources_per_worker), "
-        "else 1 if there are GPUs and it uses them.",
+        description="GPUs of a trial, all its workers together; default: what its trainer asks for "
+        "(resources_per_worker), else 1 a worker if there are GPUs and it uses them.",
     )
     scheduler: AnyScheduler = Field(
         default_factory=lambda: Fifo.model_validate({"type": "fifo"}),
@@ -251,20 +252,30 @@ class ExecutorOptions(Options):
         return float(given.get("CPU", 1.0)), float(given.get("GPU", job.use_gpu))
 
     def of_process(self, job: SearchJob, gpus: float) -> tuple[float, float]:
-        """CPUs and GPUs of a trial's process, if the trial itself is the worker: as they are
-        given, else as its trainer asks for them.
+        """CPUs and GPUs of each of a trial's processes, if the trial itself starts them: its share
+        of what is given for the trial, else what its trainer asks for.
 
         Args:
             job: The search.
             gpus: How many there are for one process.
+
+        Raises:
+            UserError: Workers would have to share a GPU.
         """
-        cpus, asked = self.of_worker(job)
-        wanted = min(asked, gpus) if job.use_gpu else 0.0
+        cpus, wanted = self.of_worker(job)
+        wanted = min(wanted, gpus) if job.use_gpu else 0.0
+        if self.cpu_resources_per_trial is not None:
+            cpus = self.cpu_resources_per_trial / job.workers
         stated = self.gpu_resources_per_trial
-        return (
-            self.cpu_resources_per_trial or cpus or 1.0,
-            wanted if stated is None else stated,
-        )
+        if stated is not None:
+            wanted = stated / job.workers
+            if job.use_gpu and job.workers > 1 and 0 < wanted < 1:
+                raise UserError(
+                    f"hyperopt.executor.gpu_resources_per_trial is {stated:g}, but a trial has "
+                    f"{job.workers} workers, and each needs a GPU of its own. Make it "
+                    f"{job.workers}, or leave it out."
+                )
+        return cpus or 1.0, wanted
 
     @field_validator("scheduler", mode="before")
     @classmethod
