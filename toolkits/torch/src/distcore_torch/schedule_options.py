@@ -36,7 +36,11 @@ class Scheduling(Options):
         10, description="Evaluations without improvement before a reduction."
     )
     reduce_on_plateau_rate: Fraction = Field(0.1, description="Factor of a reduction.")
-    reduce_eval_metric: str = Field("loss", description="Metric that is watched for a plateau.")
+    reduce_eval_metric: str = Field(
+        "loss",
+        description="Metric that is watched for a plateau: of the output whose metric picks the "
+        "best round; where that is the combined loss, of the first output that has it.",
+    )
     reduce_eval_split: Literal["training", "train", "validation", "test"] = Field(
         "training", description="Split whose metric is watched."
     )

@@ -599,6 +599,40 @@ def test_a_plateau_may_be_of_either_split(split):
     assert monitor.plateau_value(scores) == (2 if split == "validation" else 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "metric", "watched"),
+    [
+        ({}, "usual", "y"),
+        ({"validation_field": "combined"}, "usual", "y"),
+        ({"validation_field": "combined"}, "of z", "z"),
+        ({"validation_metric": "loss"}, "of z", "z"),
+        ({"validation_field": "combined"}, "loss", "combined"),
+        ({"validation_field": "z"}, "usual", "z"),
+        ({"validation_field": "combined"}, "nonsense", None),
+        ({"validation_field": "y"}, "of z", None),
+    ],
+)
+def test_a_plateau_of_a_metric_is_that_of_an_output(asked, metric, watched, monkeypatch):
+    """Each trial of a search for the combined loss failed where `train` works: combined has the
+    loss alone."""
+    metrics = {"y": ["usual"], "z": ["usual", "of z"]}
+    higher = SimpleNamespace(higher_is_better=True)
+    monkeypatch.setattr(
+        TinyFeature, "metrics", lambda self, _: dict.fromkeys(metrics[self.name], higher)
+    )
+    scheduler = {"reduce_on_plateau": 1, "reduce_eval_metric": metric}
+    scheduler["reduce_eval_split"] = "validation"
+    options = TrainerOptions.model_validate({"learning_rate_scheduler": scheduler, **asked})
+    if watched is None:
+        with pytest.raises(ConfigError, match=f"'y' has no metric '{metric}'; it has loss, usual"):
+            Monitor(TinyFeatures(), options, validates=True)
+        return
+    monitor = Monitor(TinyFeatures(), options, validates=True)
+    scores = {name: {metric: at} for at, name in enumerate(("y", "z", "combined"))}
+    assert monitor.plateau_value({"validation": scores}) == list(scores).index(watched)
+    assert monitor.plateau_direction == ("min" if metric == "loss" else "max")
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
     loop, loader, _ = tiny_loop(TinyRun({"epochs": 5}, checkpoints=str(tmp_path)), SingleProcess())
     loader.actions[14] = lambda: loop.work.module.last.weight.data.fill_(float("nan"))

@@ -52,12 +52,16 @@ class Monitor:
         scheduler = options.learning_rate_scheduler
         split = scheduler.reduce_eval_split
         self.plateau_split = {"train": "training"}.get(split, split)
+        self._plateau_field, self._plateau_metric = self.field, scheduler.reduce_eval_metric
+        higher = False
         if scheduler.reduce_on_plateau:
+            if self.field == COMBINED and self._plateau_metric != "loss":
+                # A search for the combined loss has that field, where the config names none.
+                outputs, metric = self._features.outputs, self._plateau_metric
+                having = (each for each in outputs if metric in self._metrics(each))
+                self._plateau_field = next(having, outputs[0]).name
             self._check_plateau(scheduler, validates, options.evaluate_training_set)
-        self._plateau_metric = scheduler.reduce_eval_metric
-        higher = bool(scheduler.reduce_on_plateau) and self._higher(
-            self.field, self._plateau_metric
-        )
+            higher = self._higher(self._plateau_field, self._plateau_metric)
         self.plateau_direction: Literal["min", "max"] = "max" if higher else "min"
 
     @cached_property
@@ -75,7 +79,7 @@ class Monitor:
 
     def plateau_value(self, scores: JSON) -> float | None:
         """The value that is watched for a plateau."""
-        return _value(scores, self.plateau_split, self.field, self._plateau_metric)
+        return _value(scores, self.plateau_split, self._plateau_field, self._plateau_metric)
 
     def _choose(self, field: str | None, metric: str | None) -> tuple[str, str]:
         outputs = list(self._features.outputs)
@@ -136,7 +140,7 @@ class Monitor:
                 "the training split has the loss alone; set trainer.evaluate_training_set for "
                 "others",
             )
-        self._check(self.field, scheduler.reduce_eval_metric, path)
+        self._check(self._plateau_field, scheduler.reduce_eval_metric, path)
 
     def _metrics(self, feature: Feature) -> Any:
         return feature.network().metrics(self._features.metadata[feature.name])
