@@ -24,6 +24,7 @@ from distcore_core.errors import Stopped, TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.io.atomic import remove_directory
 from distcore_data.dataset import Data
+from distcore_data.seals import sealed, unsealed
 from distcore_optuna import executor
 from distcore_search.records import read_record
 
@@ -952,3 +953,28 @@ def test_a_grid_is_gone_on_with_in_the_order_it_was_begun_in(place, monkeypatch)
     assert tried[0] == tried[1] == tried[2]
     found = {tuple(each["parameters"].values()) for each in results(place)}
     assert len(found) == len(results(place)) == 6
+
+
+def test_what_a_search_gives_its_trials_is_kept_with_it(place):
+    """One of an older version, which kept none of it, goes on as it was begun."""
+    section = SECTION.replace("num_samples: 3", "num_samples: 1")
+    with_section(place, section)
+    path = place.folder / place.config
+    text = path.read_text().replace("early_stop", "validation_field: bought, early_stop")
+    path.write_text(text)
+    good(place)
+    kept = folder(place) / "search.json"
+    begun = unsealed(kept.read_bytes())
+    assert begun["given"] == {}
+
+    def metric(trial):
+        config = json.loads((folder(place) / "trials" / trial / "description.json").read_text())
+        return config["config"]["trainer"]["validation_metric"]
+
+    assert metric("0000") == "roc_auc"
+    del begun["given"]
+    kept.write_bytes(sealed(begun))
+    path.write_text(text.replace("num_samples: 1", "num_samples: 2"))
+    good(place, "--resume")
+    assert metric("0001") is None
+    assert unsealed(kept.read_bytes())["given"] is None

@@ -35,8 +35,9 @@ hyperopt: {parameters: {trainer.epochs: {space: randint, lower: 1, upper: 9}, PA
 def test_weights_of_another_metric_than_the_search_s_are_told(field, metric, split, told, caplog):
     """The config of `distcore init` names the loss: the model of a search for the best roc_auc had
     another one than its score, and nothing said so."""
+    plain = SimpleNamespace(validation_field=None, validation_metric=None)
     trainer = SimpleNamespace(validation_field=field, validation_metric=metric)
-    tell_what_is_kept(Objective("y", "roc_auc", "maximize", split), trainer)
+    tell_what_is_kept(Objective("y", "roc_auc", "maximize", split), [plain, trainer])
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)
 

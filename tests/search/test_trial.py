@@ -21,9 +21,14 @@ from distcore_search.rounds import add_round
 from distcore_torch.training import checkpoint
 
 
-def work(tmp_path, config, objective):
+def work(tmp_path, config, objective, **more):
     return TrialWork(
-        config=config, parameters={}, objective=objective, data=None, directory=tmp_path
+        config=config,
+        parameters={},
+        objective=objective,
+        data=None,
+        directory=tmp_path,
+        **more,
     )
 
 
@@ -35,15 +40,29 @@ def work(tmp_path, config, objective):
         ({}, "training", ("y", "roc_auc")),
         ({"validation_metric": "loss"}, "validation", (None, "loss")),
         ({"validation_field": "z"}, "validation", ("z", None)),
+        # by y's accuracy, and by the first output that has one: the other was not filled in
+        ({"validation_field": "y"}, "validation", ("y", "roc_auc")),
+        ({"validation_metric": "roc_auc"}, "validation", ("y", "roc_auc")),
+        ({"validation_field": "z", "validation_metric": "roc_auc"}, "test", ("z", "roc_auc")),
     ],
 )
 def test_weights_are_kept_by_what_the_search_is_after(tmp_path, trainer, split, kept_by):
     config = {} if trainer is None else {"trainer": trainer}
     objective = Objective("y", "roc_auc", "maximize", split)
-    made = trial_values(work(tmp_path, config, objective), {"trainer.batch_size": 8})["trainer"]
+    of_now = work(tmp_path, config, objective, given={})
+    made = trial_values(of_now, {"trainer.batch_size": 8})["trainer"]
     assert (made.get("validation_field"), made.get("validation_metric")) == kept_by
     assert made["batch_size"] == 8
     assert made.get("epochs") == (trainer or {}).get("epochs")
+
+
+def test_a_trial_of_an_older_search_goes_on_as_it_was_begun(tmp_path):
+    """Its checkpoints would be refused, so that its model could not be made."""
+    before = work(tmp_path, {"trainer": {"validation_field": "y"}}, Objective("y", "a", "maximize"))
+    assert trial_values(before, {})["trainer"] == {"validation_field": "y"}
+    before = work(tmp_path, {}, Objective("y", "a", "maximize"))
+    made = trial_values(before, {})["trainer"]
+    assert made == {"validation_field": "y", "validation_metric": "a"}
 
 
 CURVES = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from distcore.search.trial import agrees
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import Feature, Split
 from distcore_core.contracts.values import COMBINED
@@ -75,16 +76,16 @@ def check_split(
         )
 
 
-def tell_what_is_kept(objective: Objective, trainer: Any) -> None:
+def tell_what_is_kept(objective: Objective, trainers: Iterable[Any]) -> None:
     """Warn if trials are ranked by the best round of one metric, and keep the weights of the best
     round of another, as after `distcore init`, whose config names the loss.
 
-    trainer: the config's section."""
-    field, metric = trainer.validation_field, trainer.validation_metric
-    if objective.split != "validation" or (
-        metric in (None, objective.metric) and field in (None, objective.feature)
-    ):
+    trainers: the section of each config that could be tried."""
+    asked = ((each.validation_field, each.validation_metric) for each in trainers)
+    other = next((each for each in asked if not agrees(objective, *each)), None)
+    if objective.split != "validation" or other is None:
         return
+    field, metric = other
     said = [
         f"trainer.{name}: {value}"
         for name, value in (("validation_field", field), ("validation_metric", metric))

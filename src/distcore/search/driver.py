@@ -80,7 +80,7 @@ class Search:
             all(each.trainer.evaluate_training_set for each in self.configs),
             self.options.scheduler.type,
         )
-        tell_what_is_kept(self.objective, self.configs[0].trainer)
+        tell_what_is_kept(self.objective, [each.trainer for each in self.configs])
         tell_of_other_losses(self.objective, self.configs)
         parts = {
             digest_of(data_part(each, Features.of(each.as_json(), session.plugins)))
@@ -111,6 +111,8 @@ class Search:
         was given, for messages."""
         session, section = self.session, self.section
         session.directory = directory
+        before = read_sealed(directory / SEARCH, CHANGED) if resume else None
+        given: JSON | None = {} if before is None else before.get("given")
         read, written = places(session, self.data, directory)
         work = TrialWork(
             config=self.values,
@@ -121,16 +123,17 @@ class Search:
             places=({} if self.shared else read, written),  # of a cache they share they read that
             backend=session.backend_name,  # a trial's process may detect another one
             skip=frozenset(self.skip),
+            given=given,
         )
         job = job_of(section, self.options, session, work, resume)
         planned = self.executor.plan(job, session.backend)
         self._take_first()
-        mine = self._described()
+        mine = {**self._described(), "given": given}
 
         def note_key(key: str) -> None:
             mine["cache"] = key
-            if resume:  # before a cache of other data is built
-                refuse_another(read_sealed(directory / SEARCH, CHANGED), mine, directory)
+            if before is not None:  # before a cache of other data is built
+                refuse_another(before, mine, directory)
 
         if self.shared:
             work = replace(work, cache=self._cache(note_key), data=self.data.hollow())

@@ -60,6 +60,8 @@ class TrialWork(SearchWork):
     cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or
         builds its own.
     data: `hollow` if there is that cache: every trial pickles it.
+    given: options of `trainer` that a trial has where its config names none; None: the search was
+        begun by a version that kept none of them, and goes on as it was begun.
     """
 
     config: Values
@@ -67,6 +69,7 @@ class TrialWork(SearchWork):
     cache: Cache | None = None
     backend: str | None = None
     skip: frozenset[str] = frozenset()
+    given: JSON | None = None
 
 
 def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
@@ -173,14 +176,21 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     """The trial's config. Weights are kept by the metric that the search is after, unless the
     config says otherwise."""
     config = substitute(work.config, parameters)
-    trainer = config["trainer"] = dict(config.get("trainer") or {})
-    chosen = {trainer.get("validation_field"), trainer.get("validation_metric")} - {None}
-    if not chosen:
+    trainer = dict(config.get("trainer") or {})
+    chosen = (trainer.get("validation_field"), trainer.get("validation_metric"))
+    if agrees(work.objective, *chosen) and (work.given is not None or chosen == (None, None)):
         trainer |= {
             "validation_field": work.objective.feature,
             "validation_metric": work.objective.metric,
         }
+    config["trainer"] = {**(work.given or {}), **trainer}
     return config
+
+
+def agrees(objective: Objective, field: str | None, metric: str | None) -> bool:
+    """Whether what a config says of `validation_field` and `validation_metric` leaves room for what
+    the search is after."""
+    return field in (None, objective.feature) and metric in (None, objective.metric)
 
 
 def _prepared(session: Session, data: Data) -> Cache:
