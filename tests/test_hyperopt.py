@@ -978,3 +978,21 @@ def test_what_a_search_gives_its_trials_is_kept_with_it(place):
     good(place, "--resume")
     assert metric("0001") is None
     assert unsealed(kept.read_bytes())["given"] is None
+
+
+def test_trials_reach_their_schedulers_max_t(place):
+    """They stopped by themselves before, or after 100 epochs."""
+    section = SECTION.replace(
+        "num_samples: 3", "num_samples: 1, scheduler: {type: asha, grace_period: 7, max_t: 7}"
+    )
+    text = (place.folder / place.config).read_text()
+    place.write(place.config, text.replace("epochs: 1", "early_stop: 1") + section)
+    done = good(place)
+    assert "each trial has trainer.epochs: 7, for the config names none" in done.err
+    place.write(place.config, text.replace("epochs: 1, ", "") + section)
+    done = good(place)
+    assert "each trial has trainer.early_stop: -1 and trainer.epochs: 7, for" in done.err
+    [trial] = (place.folder / "results").glob("hyperopt_run_1/trials/*")
+    config = json.loads((trial / "description.json").read_text())["config"]
+    assert (config["trainer"]["epochs"], config["trainer"]["early_stop"]) == (7, -1)
+    assert read_record(trial)["rounds"] == 7

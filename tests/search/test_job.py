@@ -3,8 +3,10 @@
 import pytest
 
 from distcore.config.yaml_document import parse
-from distcore.search.job import points_of
+from distcore.search.job import given_by, points_of
 from distcore.search.section import read_section
+from distcore_search.options import ExecutorOptions
+from distcore_torch.train_options import TrainerOptions
 
 CONFIG = """\
 input_features:
@@ -23,3 +25,24 @@ def test_points_for_which_there_are_no_samples_are_told(samples, told, caplog):
     points = points_of(read_section(parse(CONFIG, "c.yaml")), samples)
     assert points == ({"combiner.num_fc_layers": 1}, {"combiner.num_fc_layers": 0})
     assert ("has 2 points, and num_samples is 1" in caplog.text) == told
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "written", "given"),
+    [
+        ({"type": "fifo"}, {}, {}),
+        # they had 5 and 100: none came to its max_t
+        ({"type": "asha", "max_t": 300}, {}, {"early_stop": -1, "epochs": 300}),
+        ({"type": "hyperband"}, {"early_stop": 3}, {"epochs": 81}),
+        ({"type": "asha", "max_t": 300}, {"epochs": 50}, {"early_stop": -1}),
+        ({"type": "asha", "max_t": 300}, {"train_steps": 50}, {"early_stop": -1}),
+        # no round, and no second, is an epoch
+        ({"type": "asha", "max_t": 300}, {"checkpoints_per_epoch": 2}, {"early_stop": -1}),
+        ({"type": "asha", "max_t": 300, "time_attr": "time_total_s"}, {}, {"early_stop": -1}),
+        ({"type": "median_stopping_rule"}, {}, {"early_stop": -1}),
+    ],
+)
+def test_under_a_scheduler_trials_train_until_it_stops_them(scheduler, written, given):
+    options = ExecutorOptions.model_validate({"scheduler": scheduler})
+    trainers = [TrainerOptions(), TrainerOptions.model_validate(written)]
+    assert given_by(options.scheduler, trainers, written) == given

@@ -174,3 +174,12 @@ def test_a_stopped_trial_is_scored_on_the_split_of_the_search(tmp_path, monkeypa
     add_round(stopped.folder("0000") / "rounds.jsonl", {"step": 7, "seconds": 1.0, "metrics": {}})
     finish_stopped(stopped, {"name": "0000", "parameters": {}, "state": "stopped"})
     assert given == [stopped]
+
+
+def test_a_trial_has_what_its_search_gives_it_unless_it_says_otherwise(tmp_path):
+    given = {"early_stop": -1, "epochs": 300}
+    of_now = work(tmp_path, {}, Objective("y", "a", "maximize"), given=given)
+    aim = {"validation_field": "y", "validation_metric": "a"}
+    assert trial_values(of_now, {})["trainer"] == {**given, **aim}
+    searched = trial_values(of_now, {"trainer.epochs": 7})["trainer"]
+    assert searched == {**given, **aim, "epochs": 7}

@@ -16,7 +16,7 @@ from distcore.search.checks import (
     tell_what_is_kept,
 )
 from distcore.search.folders import CHANGED, SECTION, refuse_another
-from distcore.search.job import asked_for, executor_of, job_of, workers_of
+from distcore.search.job import asked_for, executor_of, given_by, job_of, workers_of
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words, raise_without_scores
 from distcore.search.section import Section, check_candidates
 from distcore.search.trial import TrialWork
@@ -112,7 +112,7 @@ class Search:
         session, section = self.session, self.section
         session.directory = directory
         before = read_sealed(directory / SEARCH, CHANGED) if resume else None
-        given: JSON | None = {} if before is None else before.get("given")
+        given = self._given() if before is None else before.get("given")
         read, written = places(session, self.data, directory)
         work = TrialWork(
             config=self.values,
@@ -153,6 +153,9 @@ class Search:
         session.started()
         for each in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
             log.info("%s", each)
+        if given:
+            said = " and ".join(f"trainer.{name}: {value}" for name, value in given.items())
+            log.info("Under its scheduler each trial has %s, for the config names none.", said)
         log.info(
             "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
             shown,
@@ -232,6 +235,16 @@ class Search:
             options = options if whole is None else whole.model_dump(mode="json")
             return {"type": reference.name, **options}
         return {"type": reference.name, **trainer.bound} if trainer.bound else None
+
+    def _given(self) -> JSON:
+        """See `TrialWork.given`; nothing for trees, which have rounds of their own."""
+        from distcore_torch.training.bound import BoundTrainer
+
+        if not isinstance(self.session.make(TRAINER), BoundTrainer):
+            return {}
+        written = self.section.values.get("trainer") or {}
+        scheduler = self.options.scheduler
+        return given_by(scheduler, [each.trainer for each in self.configs], written)
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, again = self.session, begin_again(work)

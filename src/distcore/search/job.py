@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distcore.config.mistakes import validated
 from distcore.search.section import Section
 from distcore.search.trial import TrialWork, run_trial
-from distcore_core.contracts import EXECUTOR, TRAINER, SearchJob
+from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, PluginNotFound
 from distcore_core.registry.index import DEFAULTS
 from distcore_search.variants import variants
@@ -122,6 +122,28 @@ def job_of(
         use_gpu=use_gpu,
         resume=resume,
     )
+
+
+def given_by(scheduler: Any, trainers: Sequence[Any], written: Mapping[str, Any]) -> JSON:
+    """Options of `trainer` that each trial has under a scheduler, as in Ludwig: it alone stops it,
+    once it has trained up to `max_t`.
+
+    Args:
+        scheduler: The executor's option.
+        trainers: The section of each config that could be tried.
+        written: What the config says in that section, which stays.
+    """
+    if scheduler.type == "fifo":
+        return {}
+    found = {} if "early_stop" in written else {"early_stop": -1}
+    rounds = getattr(scheduler, "max_t", None)
+    if scheduler.time_attr != "training_iteration" or any(
+        each.steps_per_checkpoint or each.checkpoints_per_epoch for each in trainers
+    ):  # no round is an epoch
+        rounds = None
+    if rounds is not None and not {"epochs", "train_steps"} & written.keys():
+        found["epochs"] = rounds
+    return found
 
 
 def points_of(section: Section, samples: int) -> tuple[Mapping[str, Any], ...]:
