@@ -2,6 +2,7 @@
 of one that cannot begin."""
 
 import errno
+import re
 import sys
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import stubborn_trials
 
-from distcore_core.contracts import BACKEND, Resources
+from distcore_core.contracts import BACKEND, Axis, Resources
 from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_optuna import executor, process
@@ -39,6 +40,30 @@ def test_ten_tenths_of_a_cpu_are_one(tmp_path):
     """They were nine."""
     job = suite().job(tmp_path, None, trials=20)
     assert suite().make(cpu_resources_per_trial=0.1).plan(job, machine(1))["at_once"] == 10
+
+
+@pytest.mark.parametrize(
+    ("sampler", "algorithm", "grid", "told"),
+    [
+        ("gp", {"type": "optuna"}, False, "sampler: gp changes nothing.*chosen by tpe"),
+        ("gp", {"type": "variant_generator"}, True, "sampler: gp changes nothing.*by grid search"),
+        ("tpe", {"type": "random"}, False, "sampler: tpe changes nothing.*chosen by random search"),
+        ("random", {"type": "random"}, False, None),
+        ("tpe", {"type": "optuna"}, False, None),
+        ("auto", {"type": "variant_generator"}, True, None),
+        ("random", {}, False, None),
+    ],
+)
+def test_a_sampler_that_does_not_choose_is_told(tmp_path, sampler, algorithm, grid, told):
+    """It was passed over without a word."""
+    known = (
+        suite().variants(4) if algorithm.get("type") in ("variant_generator", "random") else None
+    )
+    job = suite().job(tmp_path, known, algorithm=algorithm)
+    if grid:
+        job = replace(job, axes={"a": Axis(kind="choice", low=0, high=3, grid=True)})
+    notes = suite().make(sampler=sampler).plan(job, machine(4))["notes"]
+    assert re.search(told, *notes) if told else notes == []
 
 
 @pytest.mark.parametrize(

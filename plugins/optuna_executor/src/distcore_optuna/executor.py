@@ -56,7 +56,13 @@ class LocalExecutor:
 
         sampler(self.options, job, job.seed)  # refuses what is not installed
         at_once, notes = self._at_once(job, backend)
-        return {"at_once": at_once, "algorithm": algorithm(self.options, job), "notes": notes}
+        chosen, asked = algorithm(self.options, job), self.options.sampler
+        if asked not in ("auto", chosen.split()[0]):
+            notes.append(
+                f"hyperopt.executor.sampler: {asked} changes nothing here, since search_alg or a "
+                f"grid_search has the trials chosen by {chosen}. Without those {asked} chooses."
+            )
+        return {"at_once": at_once, "algorithm": chosen, "notes": notes}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
         """Run the trials. On a ctrl-C, or an error, every one is asked to save where it is.
