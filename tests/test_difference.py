@@ -15,7 +15,7 @@ from tests.conftest import CONFIG, csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import receipt
-from distcore.workflow.difference import Cause, causes_of, Difference, FAULT, in_lines, read_run
+from distcore.workflow.difference import FAULT, Cause, Difference, causes_of, in_lines, read_run
 from distcore.workflow.receipt import distributions, installed
 from distcore_core.errors import UserError
 from distcore_core.registry.lock import files_of
