@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -511,9 +512,17 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
         ("https://me@corp:s3/cr3t@host/f", "https://me@corp:***@host/f"),
         ("https://:s3cr3t@host", "https://:***@host"),
         ("https://me:4711@host", "https://me:***@host"),
+        ("postgresql://me::pw@host/db", "postgresql://me:***@host/db"),
+        ("s3://arn:secret@b", "s3://arn:***@b"),
+        ("https://me,x:1,pw@host/f", "https://me,x:***@host/f"),
+        (f"https://me:{'s3cr3t' * 400}@host/f", "https://me:***@host/f"),
         ("zip://*.csv::https://me:s3/cr3t@host/f", "zip://*.csv::https://me:***@host/f"),
         ("https://host:8080/f@v2.csv", None),
         ("zip://*.csv::https://host/f@v2.csv", None),
+        ("zip://*.csv::simplecache::https://host/f@v2.csv", None),
+        ("zip://*.csv::/data/me@home/f.zip", None),
+        ("http://[2001:db8::1]:8080/a@b.csv", None),
+        ("mongodb://me@h1:1,h2:2/db?x=a@b", None),
         ("abfs://container@account/a:b", None),
         ("s3://arn:aws:s3:eu:1:accesspoint/x@y", None),
         ("https://host:8080/f and me:s3@x", None),
@@ -523,6 +532,15 @@ def test_a_password_in_a_url_is_found_whatever_it_holds(url: str, shown: str | N
     assert without_passwords(f"see {url}, me@host") == f"see {shown or url}, me@host"
     issues = told(SMALL, f"hyperopt: {{storage: '{url}'}}\nno_such_section: 1\n")
     assert ("holds a password in a URL" in "".join(issues)) == (shown is not None)
+
+
+def test_passwords_are_looked_for_in_a_long_text_in_little_time() -> None:
+    for each in ("://a:", "x@", "://,", "a::", "://[", "://arn:"):
+        text = each * (400_000 // len(each))
+        begun = time.process_time()
+        without_passwords(text)
+        without_passwords(f"://{text}@")
+        assert time.process_time() - begun < 5
 
 
 # ------------------------------------------------------------------ mistakes

@@ -43,23 +43,18 @@ def problems_of(error: ValidationError, model: type[BaseModel], values: Any) -> 
     """One problem for each thing wrong. values: what was validated; the names that pydantic puts
     into a path for the branches of a union (`int`, the tag of a model) are left out, and the
     branches' messages become one."""
-    found: dict[tuple[str | int, ...], list[str]] = {}
+    found: dict[tuple[str | int, ...], dict[str, None]] = {}
     errors = error.errors(include_url=False)
     for each in errors:
         path = _without_branches(each, values)
         if each["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = (*path, each["ctx"]["discriminator"].strip("'"))
-        messages = found.setdefault(path, [])
-        message = _message(each, model)
-        if message not in messages:
-            messages.append(message)
+        found.setdefault(path, {})[_message(each, model)] = None
     # If the `type` itself is wrong, nothing can be said about the options beside it.
     unknown = {each["loc"] for each in errors if each["type"] == "extra_forbidden"}
     wrong = found.keys() - unknown
     beside = {path for path in unknown if (*path[:-1], "type") in wrong}
-    return [
-        Problem(path, _joined(messages)) for path, messages in found.items() if path not in beside
-    ]
+    return [Problem(path, _joined([*said])) for path, said in found.items() if path not in beside]
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
@@ -70,15 +65,23 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'y'?` if a known word is near, else `known: a, b, c`."""
     known = sorted(set(known))
-    near = difflib.get_close_matches(name.lower(), known, n=1)
-    if near:
+    if near := difflib.get_close_matches(name.lower(), known, n=1):
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(known)}" if known else "it takes no options; remove it"
 
 
+HOST = r"[^/:@,[]*(?:\[[\w:.%]+\])?(?::\d+)?"
+PASSWORD = re.compile(
+    rf"(?s)(://(?!(?:[^/:]*@)?{HOST}(?:,{HOST})*/|arn:(?:[^/:@]*:){{4}}[^/@]*/"
+    r"|[^/:]*(?:::[\w.+-]+)*::(?:[\w.+-]+:/)?/)[^/:]*:).+"
+)
+"""Where an `@` follows; hosts, an access point's ARN and a further URL behind `::` are none."""
+
+
 def without_passwords(text: str) -> str:
     """`s3://me:secret@host` becomes `s3://me:***@host`; a password may hold `/` and `@`."""
-    return re.sub(r"(://(?!arn:)[^/\s:]*:)(?!:|\d+(?:[/\s]|$))\S{1,2000}@", r"\1***@", text)
+    runs = (run.rpartition("@") for run in re.split(r"(\s+)", text))
+    return "".join(PASSWORD.sub(r"\1***", head) + at + end for head, at, end in runs)
 
 
 def dotted(*parts: Any) -> str:
@@ -133,18 +136,16 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
     if kind in ("missing", "union_tag_not_found"):
         return "is required"
     if kind == "union_tag_invalid":
-        return (
-            f"unknown type {context['tag']!r}; "
-            f"{nearest(str(context['tag']), _quoted(context['expected_tags']))}"
-        )
+        near = nearest(str(context["tag"]), _quoted(context["expected_tags"]))
+        return f"unknown type {context['tag']!r}; {near}"
     text = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     text = re.sub(r"^(Input|String|List|Tuple|Set|Dictionary|Value) should ", "should ", text)
     found = re.fullmatch("([a-z]+)_(type|parsing|from_float|attributes_type)", kind)
     if found and found[1] in PLAIN:
         text = f"should be {PLAIN[found[1]]}"
     if kind == "literal_error" and isinstance(value, str):
-        near = difflib.get_close_matches(value.lower(), _quoted(context["expected"]), n=1)
-        text += f" (did you mean {near[0]!r}?)" if near else ""
+        words = difflib.get_close_matches(value.lower(), _quoted(context["expected"]), n=1)
+        text += f" (did you mean {words[0]!r}?)" if words else ""
     said = kind == "value_error" and (
         isinstance(value, Mapping | list | tuple) or repr(value) in text
     )
@@ -223,15 +224,12 @@ def _models_in(annotation: Any) -> Iterator[Any]:
 
 
 def _annotation(model: Any, option: str) -> Any:
-    for name, info in model.model_fields.items():
-        if option in (name, info.alias):
-            return info.annotation
-    return None
+    fields = model.model_fields.items()
+    return next((info.annotation for name, info in fields if option in (name, info.alias)), None)
 
 
 def _names(model: Any) -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        yield info.alias or name
+    yield from (info.alias or name for name, info in model.model_fields.items())
 
 
 def _has_tag(model: Any, tag: Any) -> bool:

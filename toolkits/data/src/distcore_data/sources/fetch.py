@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from distcore_core.config.issues import PASSWORD
 from distcore_core.errors import DataError
 from distcore_data.figures import human_bytes
 from distcore_data.os_errors import FULL, room
@@ -94,11 +95,11 @@ def _bare(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
-    host = re.split("/|::", rest, maxsplit=1)[0]
-    _, colon, port = host.partition(":")
+    host = rest.partition("/")[0]
     users = host.rfind("@") + 1
-    if colon and not port.isdigit() and not host.startswith("arn:"):  # a password
-        users = max(users, re.split("[?#]", rest, maxsplit=1)[0].rfind("@") + 1)
+    if PASSWORD.match(mark + rest) and not re.search(r"@[^@]+:\d+$", host):  # which has a port
+        before = re.split("[?#]", rest, maxsplit=1)[0]
+        users = max(users, before.rfind("@") + 1) or rest.rfind("@") + 1
     rest = rest[users:]
     # Elsewhere a ? may be of a pattern; `?sig=` is not.
     query = r"[?#].*" if scheme.lower().startswith("http") else r"\?[\w-]+=.*"
