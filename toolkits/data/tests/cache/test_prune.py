@@ -576,6 +576,7 @@ def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
         f"{KEYS[1]}/{TAIL}/core.dump": b"",
         f"{KEYS[2]}/manifest.json": b'{"schemaVersion":2}',
         f"{'d' * 40}/reading-list.json": b"{}",
+        f"{'e' * 40}/train/00000.tar": b"shards of webdataset",
     }
     for name, content in theirs.items():
         store.write(name, content)
@@ -583,7 +584,7 @@ def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
     before = store.list()
     found = {entry.key[0]: entry for entry in list_caches(place)}
-    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcd", "foreign")
+    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcde", "foreign")
     assert "notes.txt" in found["a"].why
     assert "no manifest.json" in found["c"].why
     assert set(decided(prune(place, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
@@ -611,6 +612,22 @@ def test_a_damaged_cache_in_a_bucket_may_go(damage):
     assert "damaged" in [entry.state for entry in list_caches(place)]
     assert "removed" in [each.what for each in prune(place, ALL)]
     assert manifest not in store.list()
+
+
+def test_a_cache_of_another_version_in_a_bucket_is_not_left_over(monkeypatch):
+    """Its files were, and its manifest stayed alone; so were those of a damaged one."""
+    place = "memory://newer/caches"
+    ensure_cache(place, KEYS[0], build.format, build)
+    store, manifest = open_store(place), f"{KEYS[0]}/manifest.json"
+    store.write(manifest, store.read(manifest).replace(b'"version": 3', b'"version": 4'))
+    for module in ("listing", "prune"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    before = store.list()
+    assert [entry.state for entry in list_caches(place)] == ["damaged"]
+    assert decided(prune(place, Rules())) == {"a": "kept"}
+    assert store.list().keys() == before.keys()
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+    assert store.list() == {}
 
 
 def test_a_cache_that_was_copied_into_a_bucket_is_one(tmp_path, monkeypatch):

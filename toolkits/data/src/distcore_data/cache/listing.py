@@ -21,22 +21,26 @@ from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER, closed_part
 from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, VERSION, Manifest
 from distcore_data.cache.opening import damage_of
-from distcore_data.cache.remote import DEAD_AFTER, LEASE
+from distcore_data.cache.remote import DEAD_AFTER, LEASE, NAMED
 from distcore_data.cache.use import READING, USED, users_here, users_there
 from distcore_data.locks import is_held
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
+from distcore_data.stores.store import read_if_there
 
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
 """A file of ours that a killed process did not finish."""
 
 
 BUCKETS_OWN = re.compile(
-    rf"{re.escape(MANIFEST)}|{re.escape(LEASE)}|{re.escape(USED)}|{READING}[0-9a-f]{{32}}\.json"
-    rf"|({VERSION.pattern}/)?({re.escape(DAMAGED)}|{FILE_NAME.pattern})",
+    rf"{re.escape(LEASE)}|{re.escape(USED)}|{READING}[0-9a-f]{{32}}\.json"
+    rf"|{VERSION.pattern}/({re.escape(DAMAGED)}|{FILE_NAME.pattern})",
     re.ASCII,
 )
-"""Names of ours below a key in a bucket; a cache that was copied there has no version's folder."""
+"""Names of ours below a key in a bucket."""
+
+COPIED = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(DAMAGED)}|{FILE_NAME.pattern}", re.ASCII)
+"""Further ones beside a manifest: a cache that was copied there has no version's folder."""
 
 BEGINS = b'{\n "digest": "'
 """How a manifest begins."""
@@ -227,7 +231,11 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     found: every object below the key. now: by the store's clock."""
     files, entries, version = CacheFiles(store, f"{key}/"), [], None
     manifest = found.get(f"{key}/{MANIFEST}")
-    foreign = [_below(name) for name in found if not BUCKETS_OWN.fullmatch(_below(name))]
+    foreign = [
+        name
+        for name in map(_below, found)
+        if not BUCKETS_OWN.fullmatch(name) and not (manifest and COPIED.fullmatch(name))
+    ]
     why = NOT_OURS.format(min(foreign)) if foreign else ""
     if manifest is not None and not foreign:
         try:
@@ -235,7 +243,11 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
         except StoreError:
             raise
         except CacheError:
-            why = "" if _looks_ours_there(store, key, found) else NO_MANIFEST
+            content = read_if_there(store, f"{key}/{MANIFEST}") or b""
+            if named := NAMED.search(content):
+                version = named[1].decode()
+            looks_ours = content.startswith(BEGINS) or any(map(FILE_NAME.search, found))
+            why = "" if looks_ours else NO_MANIFEST
     if why:
         size = sum(each.bytes for each in found.values())
         newest = max(each.modified for each in found.values())
@@ -271,18 +283,6 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
         size = sum(found[name].bytes for name in rest)
         entries.append(Entry(key, state, size, newest, paths=tuple(sorted(rest))))
     return entries
-
-
-def _looks_ours_there(store: Store, key: str, found: Iterable[str]) -> bool:
-    """`_looks_ours` of a bucket."""
-    if any(FILE_NAME.search(name) for name in found):
-        return True
-    try:
-        return store.read(f"{key}/{MANIFEST}").startswith(BEGINS)
-    except StoreError:
-        raise
-    except OSError:
-        return False
 
 
 def _below(name: str) -> str:
