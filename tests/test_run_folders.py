@@ -166,6 +166,26 @@ def test_checkpoints_that_are_a_link_may_lie_elsewhere_but_not_in_another_run(tm
                 assert session.directory == place
 
 
+def test_checkpoints_that_are_a_link_in_a_circle_are_no_other_runs(tmp_path):
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "checkpoints")
+    folders.refuse_anothers_checkpoints(tmp_path)
+
+
+def test_checkpoints_of_a_run_that_is_closed_to_this_user_do_not_end_in_a_traceback(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "theirs" / "checkpoints")
+    real = os.stat
+
+    def closed(path, *rest, **options):
+        if "theirs" in os.fspath(path):
+            raise PermissionError(errno.EACCES, "closed")
+        return real(path, *rest, **options)
+
+    monkeypatch.setattr(os, "stat", closed)
+    folders.refuse_anothers_checkpoints(tmp_path)
+
+
 def test_a_model_of_many_categories_is_known_when_its_run_goes_on(tmp_path):
     """Its model.json has more than other documents may have."""
     path = tmp_path / "model" / "model.json"

@@ -14,7 +14,7 @@ from distcore.search.trial import (
     step_to_go_on_from,
     trial_values,
 )
-from distcore_core.errors import CheckpointError, TrainingError
+from distcore_core.errors import CheckpointError, TrainingError, UserError
 from distcore_search.objective import Objective
 from distcore_search.records import read_record
 from distcore_search.rounds import add_round
@@ -135,6 +135,18 @@ def test_a_trial_none_of_whose_checkpoints_is_whole_begins_anew(tmp_path, caplog
     assert step_to_go_on_from(kept.parent) == 0
     assert not kept.exists()
     assert "Trial 0001 begins anew" in caplog.text
+
+
+def test_a_trial_leaves_the_checkpoints_of_another_run_that_a_link_leads_to(tmp_path):
+    """They were removed as old ones of its own; those on a larger disk are."""
+    there, mine = tmp_path / "there" / "checkpoints", tmp_path / "0001"
+    checkpoint.save(there, 7, {}, {"step": 7})
+    mine.mkdir()
+    (mine / "checkpoints").symlink_to(there)
+    assert step_to_go_on_from(mine) == 7
+    (there.parent / "description.json").touch()
+    with pytest.raises(UserError, match="another run's folder"):
+        step_to_go_on_from(mine)
 
 
 def test_checkpoints_that_the_system_could_not_read_stay(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from typing import Any
 from distcore.search.substitute import Values, substitute
 from distcore.workflow import receipt, results
 from distcore.workflow.description import describe
+from distcore.workflow.folders import refuse_anothers_checkpoints
 from distcore.workflow.session import Session, open_session
 from distcore.workflow.summary import is_of_the_model, last_round
 from distcore_core.contracts import JSON, TrainResult
@@ -159,6 +160,7 @@ def step_to_go_on_from(folder: Path) -> int:
     are damaged are removed: the trial begins anew, to the same bits."""
     from distcore_torch.training.checkpoint import list_checkpoints, load_newest
 
+    refuse_anothers_checkpoints(folder)
     kept = folder / CHECKPOINTS
     if not list_checkpoints(kept):
         return 0

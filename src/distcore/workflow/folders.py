@@ -130,7 +130,7 @@ def run_folder(
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
         elif going_on:
             session.directory = place
-            _refuse_anothers_checkpoints(place)
+            refuse_anothers_checkpoints(place)
             sweep_tree(place)
             if not taken_over:
                 stack.enter_context(alone_in(place))
@@ -147,12 +147,13 @@ def run_folder(
         yield
 
 
-def _refuse_anothers_checkpoints(folder: Path) -> None:
+def refuse_anothers_checkpoints(folder: Path) -> None:
     """Raise UserError if a run's checkpoints are a link to those of another run, which would be
     removed as old ones. A link to a folder on a larger disk will do."""
     link = folder / CHECKPOINTS
-    there = link.resolve().parent
-    if link.is_symlink() and there != folder.resolve() and (there / results.DESCRIPTION).exists():
+    there = Path(os.path.realpath(link)).parent
+    is_anothers = link.is_symlink() and there != Path(os.path.realpath(folder))
+    if is_anothers and os.path.exists(there / results.DESCRIPTION):
         raise UserError(
             f"{link} is a link into {there}, which is another run's folder; its checkpoints would "
             "be removed. Put a copy of them in the link's place, or go on with that run."
