@@ -149,6 +149,12 @@ def test_a_trial_leaves_the_checkpoints_of_another_run_that_a_link_leads_to(tmp_
         step_to_go_on_from(mine)
 
 
+def test_a_trial_whose_rounds_are_a_link_is_refused(tmp_path):
+    (tmp_path / "rounds.jsonl").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OSError, match="it is a link"):
+        step_to_go_on_from(tmp_path)
+
+
 def test_checkpoints_that_the_system_could_not_read_stay(tmp_path, monkeypatch):
     """They may be whole."""
     kept = tmp_path / "0001" / "checkpoints"

@@ -38,6 +38,7 @@ from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
+from distcore_data.seals import refuse_link
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_search.objective import Objective
 from distcore_search.records import (
@@ -160,6 +161,7 @@ def step_to_go_on_from(folder: Path) -> int:
     are damaged are removed: the trial begins anew, to the same bits."""
     from distcore_torch.training.checkpoint import list_checkpoints, load_newest
 
+    refuse_link(folder / ROUNDS)
     refuse_anothers_checkpoints(folder)
     kept = folder / CHECKPOINTS
     if not list_checkpoints(kept):

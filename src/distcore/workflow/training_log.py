@@ -14,7 +14,7 @@ from pathlib import Path
 
 from distcore_core.contracts import ResultsStore
 from distcore_core.progress import Progress, Round
-from distcore_data.seals import append, sealed, unsealed
+from distcore_data.seals import append, refuse_link, sealed, unsealed
 
 NAME = "training_log.jsonl"
 
@@ -60,6 +60,7 @@ class _Writer:
         if self._failed:
             return
         try:
+            refuse_link(self.path)
             if found.step <= self._last_step and self.path.exists():
                 self._drop_from(found.step)
             self._last_step = found.step
@@ -80,9 +81,8 @@ class _Writer:
 
     def _drop_from(self, step: int) -> None:
         """Cut off the lines of that step and of later ones, and one that a kill cut short."""
-        # To read a pipe may last for ever, and behind a link is somebody else's file.
-        if self.path.is_symlink() or not self.path.is_file():
-            raise OSError(errno.EINVAL, "it is no file of its own")
+        if not self.path.is_file():  # to read a pipe may last for ever
+            raise OSError(errno.EINVAL, "it is no file")
         end = 0
         with self.path.open("r+b") as file:
             for line in file:

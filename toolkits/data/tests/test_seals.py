@@ -23,6 +23,7 @@ from distcore_data.seals import (
     parse_json,
     read_bounded,
     read_sealed,
+    refuse_link,
     sealed,
     unsealed,
 )
@@ -276,11 +277,12 @@ def test_lines_begin_anew_behind_one_that_was_cut_short(tmp_path, there, found):
     assert (tmp_path / "lines").read_bytes() == found
 
 
-def test_lines_are_not_added_behind_a_link(tmp_path):
-    (tmp_path / "theirs").write_bytes(b"mine")
-    for there in ("theirs", "gone"):
+def test_lines_are_added_behind_a_link_that_a_user_named_and_refused_in_a_runs_folder(tmp_path):
+    (tmp_path / "disk").write_bytes(b"mine\n")
+    for there in ("disk", "gone"):
         (tmp_path / there[0]).symlink_to(tmp_path / there)
         with pytest.raises(OSError, match="it is a link"):
-            append(tmp_path / there[0], b"line\n")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["g", "t", "theirs"]
-    assert (tmp_path / "theirs").read_bytes() == b"mine"
+            refuse_link(tmp_path / there[0])
+    refuse_link(tmp_path / "disk")
+    append(tmp_path / "d", b"line\n")
+    assert (tmp_path / "disk").read_bytes() == b"mine\nline\n"

@@ -203,6 +203,12 @@ def refuse_special(path: Path) -> None:
         raise ValueError("it is a pipe or a device")
 
 
+def refuse_link(path: Path) -> None:
+    """Raise OSError for a link in a run's folder, behind which is somebody else's file."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, and what is added would go elsewhere", str(path))
+
+
 def append(path: Path, lines: bytes, *, force: bool = False) -> None:
     """Append lines to a file: all of them, or none if the system refuses some; behind a last one
     that was cut short they begin anew.
@@ -213,10 +219,8 @@ def append(path: Path, lines: bytes, *, force: bool = False) -> None:
         force: Force them to disk, too.
 
     Raises:
-        OSError: As the system gave it; or it is a link, behind which is somebody else's file.
+        OSError: As the system gave it.
     """
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link, and what is added would go elsewhere", str(path))
     with open(path, "a+b", buffering=0) as file:
         size = file.tell()
         file.seek(max(0, size - 1))
