@@ -344,7 +344,7 @@ def test_a_damaged_piece_is_worked_on_again(tmp_path, elsewhere, model, wide, ex
     whole[3].write_bytes(b"")
     with caplog.at_level("WARNING", "distcore"):
         distcore.predict(model, wide, output_directory=tmp_path / "out", backend="elsewhere")
-    assert caplog.text.count("is damaged, so this piece is worked on again") == 3
+    assert caplog.text.count("is damaged, or of another version or place, so this piece") == 3
     assert files(tmp_path / "out") == expected["predict"]
 
 
@@ -637,7 +637,7 @@ def test_a_piece_in_anothers_place_is_worked_on_again(tmp_path, caplog):
     stores[1].files.write(stores[1].name(0), first)
     stores[0].files.write(stores[0].name(1), packed(Found(1, 0, -1, [], [])))  # an older version's
     assert [stores[0].get(0), stores[0].get(1), stores[1].get(0)] == [None] * 3
-    assert caplog.text.count("is damaged, so this piece is worked on again") == 3
+    assert caplog.text.count("is damaged, or of another version or place, so this piece") == 3
 
 
 def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):

@@ -70,7 +70,7 @@ class Store:
             raise
         except DistcoreError:
             log.warning(
-                "%s is damaged, so this piece is worked on again.",
+                "%s is damaged, or of another version or place, so this piece is worked on again.",
                 self.files.where(self.name(index)),
             )
             return None
