@@ -335,7 +335,7 @@ def test_a_package_that_several_distributions_share_is_trusted_only_if_all_are(m
 
 def test_an_untrusted_model_is_refused_before_its_code_runs(nets):
     model = model_of(f"{nets}:Broken")
-    with pytest.raises(ArtifactError, match=r"would run that code.*--trust"):
+    with pytest.raises(ArtifactError, match=r"would run that code.*--trust, which asks neither"):
         model.check_trust(False)
     assert nets not in sys.modules
     model.check_trust(True)

@@ -70,7 +70,8 @@ class ModuleModel(ModelBase):
         raise ArtifactError(
             f"The model is of class {path}, which no installed distcore plugin brings (one that is "
             "blocked, or that a lock does not name, does not count); opening it would run that "
-            "code. If you trust the model and where you have it from, say so with --trust."
+            "code. If you trust the model and where you have it from, say so with --trust, which "
+            "asks neither a block nor a lock."
         )
 
     def check(self) -> None:
