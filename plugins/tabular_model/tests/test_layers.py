@@ -217,7 +217,10 @@ def test_layers_that_fit_one_by_one_are_refused_if_they_do_not_together(monkeypa
     """Each was compared with all the memory, before any was made."""
     monkeypatch.setattr("distcore_tabular.layers.free_bytes", lambda: 8 << 20)
     layers = [{"output_size": 1000}] * 3 + [{"output_size": 500}]
-    with pytest.raises(UserError, match=r"output_size: 1000 .* 4 layers \(fc_layers"):
+    with pytest.raises(
+        UserError,
+        match=r"output_size: 1000 .* 4 layers \(fc_layers\), the widest of that width, take",
+    ):
         fc_stack(3, stack_options(fc_layers=layers), 0)
     assert fc_stack(3, stack_options(fc_layers=layers[:2]), 0).output_size == 1000
     assert fc_stack(3, stack_options(fc_layers=[]), 0).output_size == 3

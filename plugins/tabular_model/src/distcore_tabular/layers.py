@@ -244,12 +244,11 @@ def require_memory(needed: int, what: str, instead: str) -> None:
 
 def _require_layers(weights: int, layers: int, output_size: int, which: str) -> None:
     """Raise UserError if so many layers cannot be held at all. weights: of all of them. output_size
-    and which: the width that is to blame, and the layers, for the error."""
-    count = "one layer" if layers == 1 else f"{layers} layers ({which})"
+    and which: the width that is to blame, and the layers with it, for the error."""
+    count = "one layer of that width" if layers == 1 else f"{layers} layers {which}"
     require_memory(
         weights * torch.get_default_dtype().itemsize + layers * LAYER_BYTES,
-        f"output_size: {output_size} is too large for this machine: the weights of {count} of "
-        "that width",
+        f"output_size: {output_size} is too large for this machine: the weights of {count}",
         "Lower output_size or the number of layers.",
     )
 
@@ -287,10 +286,11 @@ def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = Fa
     if layers is None:
         width = options.output_size
         weights = width * (input_size + (num_layers - 1) * width) if num_layers else 0
-        which = f"num_fc_layers, the first over {input_size} inputs"
+        which = f"(num_fc_layers, the first over {input_size} inputs) of that width"
         _require_layers(weights, num_layers, width, which)
     elif layers:
         widths = [input_size, *(each.get("output_size", options.output_size) for each in layers)]
         weights = sum(before * width for before, width in pairwise(widths))
-        _require_layers(weights, len(layers), max(widths[1:]), "fc_layers, and narrower ones")
+        which = "(fc_layers), the widest of that width,"
+        _require_layers(weights, len(layers), max(widths[1:]), which)
     return FCStack(input_size, layers, num_layers, residual=residual, **defaults)
