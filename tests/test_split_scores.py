@@ -23,11 +23,11 @@ from distcore_testing import data
 TRAINERS = ("local", "lightgbm")
 
 
-def experiment(folder, kind="local", **changes):
+def experiment(folder, kind="local", table=None, **changes):
     config = data.config(str(folder / "cache")) | changes
     config["backend"]["trainer"] = {"type": kind}
     outcome = distcore.experiment(
-        config, data.table(), output_directory=folder / "results", view="none"
+        config, table or data.table(), output_directory=folder / "results", view="none"
     )
     return config, outcome, json.loads((Path(outcome.directory) / "summary.json").read_text())
 
@@ -170,6 +170,29 @@ def test_each_column_says_what_share_of_its_rows_is_missing_or_unknown(tmp_path)
     rarest = rows["colour"].to_pylist().count("blue")
     assert found["colour"] == pytest.approx(rarest / len(rows))
     assert found["y"] is None
+
+
+def test_dropped_rows_are_no_zero_of_a_category_and_texts_tell_their_share(tmp_path):
+    rows = data.table()
+    for name in ("colour", "words", "tags"):
+        values = rows[name].to_pylist()[:-60] + [None] * 60
+        rows = rows.set_column(rows.schema.get_field_index(name), name, [values])
+    dropped = {"preprocessing": {"missing_value_strategy": "drop_row"}}
+    filled = {"preprocessing": {"missing_value_strategy": "ffill"}}
+    inputs = [
+        {"name": "colour", "type": "category", **dropped},
+        {"name": "x0", "type": "number", **dropped},
+        {"name": "words", "type": "text", **dropped},
+        {"name": "tags", "type": "set"},
+        {"name": "filled", "column": "tags", "type": "set", **filled},
+    ]
+    _, _, summary = experiment(tmp_path, table=rows, input_features=inputs)
+    found = {each["name"]: each["missing"] for each in summary["columns"]}
+    assert (found["colour"], found["filled"]) == (None, None)
+    assert found["words"] == pytest.approx(0.1)
+    empty = [not each for each in rows["tags"].to_pylist()]  # a set of none is missing
+    assert found["tags"] == pytest.approx(sum(empty) / len(rows))
+    assert found["x0"] == pytest.approx(rows["x0"].null_count / len(rows))
 
 
 @pytest.mark.parametrize("strategy", ["fill_with_mode", "ffill"])

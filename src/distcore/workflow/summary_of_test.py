@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distcore.workflow.session import Session
+    from distcore_core.contracts import Feature
     from distcore_data.artifact import Artifact
     from distcore_data.cache import CacheReader
     from distcore_data.features import Features
@@ -220,8 +221,6 @@ def _columns(
 ) -> list[JSON]:
     """Each column: its type, the share of missing or unknown values, and how far test rows lie
     from training rows."""
-    from distcore_data.encoding.missing import FILLS, strategy
-
     features = artifact.features
     types = {each["name"]: each["type"] for each in artifact.manifest["features"]}
     columns = [*features.inputs, *features.outputs]
@@ -232,23 +231,27 @@ def _columns(
             "name": each.name,
             "role": "output" if each in tuple(features.outputs) else "input",
             "type": types[each.name],
-            "missing": None
-            if strategy(each) in FILLS  # its statistics are of what was filled
-            else _missing(features.metadata[each.name]),
+            "missing": _missing(each, features.metadata[each.name]),
             "drift": drift.get(held[each.name].name, {}),
         }
         for each in columns
     ]
 
 
-def _missing(metadata: JSON) -> float | None:
+def _missing(feature: Feature, metadata: JSON) -> float | None:
     """The share of values that are missing, or unknown to the vocabulary; None if nobody knows, as
     where missing ones count as the class that they are filled with."""
-    counts = metadata.get("counts")
+    from distcore_data.encoding.missing import DROP, FILLS, strategy
+
+    if strategy(feature) in FILLS:  # its statistics are of what was filled
+        return None
+    counts, missing = metadata.get("counts"), metadata.get("missing")
     if isinstance(counts, Sequence) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
-        if metadata.get("missing", 0) != 0:
+        if missing or strategy(feature) == DROP:
             return None
         return float(counts[0]) / max(1, sum(counts))
-    if isinstance(metadata.get("count"), int) and isinstance(metadata.get("missing"), int):
-        return float(metadata["missing"]) / max(1, metadata["missing"] + metadata["count"])
+    if isinstance(missing, int) and isinstance(metadata.get("rows"), int):
+        return missing / max(1, metadata["rows"])
+    if isinstance(missing, int) and isinstance(metadata.get("count"), int):
+        return missing / max(1, missing + metadata["count"])
     return None
