@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from distcore_core.errors import UserError
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.fingerprint import Fingerprint
 from distcore_torch.training.plain import packed, unpacked
 from distcore_torch.training.raw import raw_bytes
-from distcore_torch.training.strategy import FlatStrategy
+from distcore_torch.training.strategy import FlatStrategy, SingleProcess
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
 
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool)
@@ -66,3 +67,16 @@ def test_a_network_with_such_a_number_is_told_to_other_ranks():
     plain.register_buffer("unit", torch.ones(1))
     plain.load_state_dict(module.state_dict())
     assert weights_digest(module) == weights_digest(plain)
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [torch.ones(1).expand(4), torch.eye(2).to_sparse(), torch.eye(2).to_sparse_csr()],
+)
+def test_a_buffer_that_no_worker_can_be_told_is_named(buffer):
+    """No weights hold it, so that one worker trains with it."""
+    module = nn.Linear(2, 1)
+    module.register_buffer("unit", buffer, persistent=False)
+    with pytest.raises(UserError, match="^unit is sparse, or a view "):
+        Alone().prepare(module)
+    SingleProcess().prepare(module)

@@ -16,3 +16,10 @@ def in_one_piece(tensor: torch.Tensor) -> torch.Tensor:
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """`in_one_piece` as uint8 [bytes]."""
     return in_one_piece(tensor).view(torch.uint8)
+
+
+def shows_a_number_twice(tensor: torch.Tensor) -> bool:
+    """Whether it is a view (expand) that torch copies nothing into."""
+    return tensor.numel() > 0 and any(
+        size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )

@@ -19,7 +19,7 @@ from distcore_core.errors import UserError
 from distcore_torch.training.exact.exchange import GatheredTree, OwnTree, Shares, TreeExchange
 from distcore_torch.training.flat import Exchange, FlatGroup, InPlace, flat_groups
 from distcore_torch.training.heartbeat import WAITING, Heartbeat
-from distcore_torch.training.raw import raw_bytes
+from distcore_torch.training.raw import raw_bytes, shows_a_number_twice
 
 STOP_EVERY = 16
 """Steps between two looks at the stop flag where looking waits for a GPU."""
@@ -212,7 +212,13 @@ class FlatStrategy(ABC):
 
     def prepare(self, module: torch.nn.Module) -> None:
         self._close()
-        for tensor in [*module.parameters(), *module.buffers()]:
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            if tensor.layout is not torch.strided or shows_a_number_twice(tensor):
+                raise UserError(
+                    f"{name} is sparse, or a view that shows one number in several places "
+                    "(expand), and cannot be copied from the first worker to the others. Keep it "
+                    "dense and in memory of its own (.clone()), or train with one worker."
+                )
             self._copy_from_first(tensor)
         self._groups = flat_groups(module)
         self._reductions = 0

@@ -16,6 +16,7 @@ from distcore_data.printable import listed
 from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
 from distcore_torch.training.finite import ADVICE, not_finite
+from distcore_torch.training.raw import shows_a_number_twice
 from distcore_torch.training.tensorfile import DTYPES, read_tensors
 from distcore_torch.training.weights_file import reading
 
@@ -65,9 +66,7 @@ def _check(module: torch.nn.Module) -> None:
                 f"{name} has {path} as a {each.layout} tensor, which cannot be saved. Keep it "
                 "dense, and make it sparse in forward."
             )
-        if path in own and any(
-            size > 1 and not step for size, step in zip(each.shape, each.stride(), strict=True)
-        ):
+        if path in own and shows_a_number_twice(each):
             raise UserError(
                 f"{name} has {path} as a view that shows one number in several places (expand), "
                 "and no weights can be loaded into it. Give it memory of its own: .clone()."
