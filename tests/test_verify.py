@@ -292,9 +292,9 @@ def test_a_forged_record_is_found_by_the_replay(run, name):
     FORGED[name](folder)
     found = verify(folder)
     assert (found.flaws, found.equal) == ((), False)
-    assert found.first_step is not None
-    other_model = found.first_step == found.last_equal
-    assert other_model == (name == "the weights")
+    other_model = name == "the weights"
+    assert found.other_model == other_model
+    assert (found.first_step is None) == other_model, "no step of equal weights is named"
     assert ("recorded steps, but kept another model" in str(found)) == other_model
     assert ("to other weights after" in str(found)) != other_model
     if name == "the ledger":

@@ -61,9 +61,9 @@ class Verified:
         flaws: Files that are not as they were written, in sentences; if there are any, nothing was
             replayed.
         compared: Steps of the ledger that the replay was compared at.
-        first_step: The first one at which it came to other weights; None if it never did. If it
-            did not and yet kept another model, this is the last one compared, as is `last_equal`.
+        first_step: The first one at which it came to other weights; None if it never did.
         last_equal: The last one before it; None if there is none.
+        other_model: Whether it came to the same weights and yet kept another model.
         causes: What was different here, the most likely cause first.
     """
 
@@ -72,11 +72,12 @@ class Verified:
     first_step: int | None = None
     last_equal: int | None = None
     causes: tuple[Cause, ...] = field(default=())
+    other_model: bool = False
 
     @property
     def equal(self) -> bool:
-        """Every file is as it was written, and the replay came to the same weights."""
-        return not self.flaws and self.first_step is None
+        """Every file is as it was written, and the replay came to the same weights and model."""
+        return not self.flaws and self.first_step is None and not self.other_model
 
     def as_json(self) -> JSON:
         """For `--json`."""
@@ -89,7 +90,7 @@ class Verified:
         yield from self.flaws
         if self.flaws:
             return
-        if self.first_step is None:
+        if self.equal:
             yield (
                 "Equal: every sealed file is as it was written, and a replay came to the same "
                 f"weights after each of {len(self.compared)} recorded steps, {self.compared[0]} to "
@@ -97,7 +98,7 @@ class Verified:
             )
             return
         yield "Every sealed file is as it was written."
-        if self.first_step == self.last_equal:
+        if self.other_model:
             yield (
                 f"A replay came to the same weights after each of {len(self.compared)} recorded "
                 "steps, but kept another model: it found another round to be the best, or the "
@@ -184,14 +185,14 @@ def verify(
                     f"The replay has no step in common with {run}/{LEDGER}. Give other --steps."
                 )
             # A run that ended by an error has no model.
-            if step is None and steps is None and _best(folder) not in ("", _best(replayed)):
-                step, equal = max(compared), max(compared)
+            to_the_end = step is None and steps is None
+            other_model = to_the_end and _best(folder) not in ("", _best(replayed))
             if steps and (starts := _starts_within(receipt, *steps)):
                 receipt |= {"starts": starts, "ranks": [*starts.values()][-1]}
-            found = () if step is None else causes_of(receipt, theirs)
+            found = () if step is None and not other_model else causes_of(receipt, theirs)
             # The replay has the run's config, but for where it ends.
             causes = tuple(each for each in found if each.what != "trainer.train_steps")
-            return Verified((), compared, step, equal, causes)
+            return Verified((), compared, step, equal, causes, other_model)
 
 
 def _refuse_under_way(run: str | Path, credentials: Any) -> None:
