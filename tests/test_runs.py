@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -43,6 +44,7 @@ from distcore_report.compare import (
 )
 from distcore_report.runs import Run, find_runs, read_run, trained_seconds
 from distcore_report.runs_command import shown
+from distcore_search.objective import Objective
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -727,6 +729,14 @@ def test_rounds_of_forests_are_compared_by_their_numbers() -> None:
     other = run_of("c", {1: 1.0})
     assert lines_of(often, other)[0] == "s y loss by evaluation, from 1 to 4"
     assert lines_of(often, run_of("d", {}))[0] == "s y loss by round, from 1 to 4"
+
+
+def test_the_best_round_of_a_trial_is_counted_as_its_curve_is() -> None:
+    """The last scores of a forest are of the round that is kept, whenever they were told."""
+    run = run_of("a", {2: 3.0, 4: 4.0, 5: 1.0}, unit="round", scored=3)
+    run = replace(run, objective=Objective("y", "loss", "minimize", "s"))
+    assert (run.best, run.best_evaluation) == (1.0, 3)
+    assert run.curve("s", "y", "loss")[3] == 1.0
 
 
 def test_a_run_has_its_colour_in_every_chart() -> None:

@@ -104,7 +104,7 @@ class Run:
             return self.last.get("best"), self.last.get("best_evaluation")
         found = [self.objective.of_round(each["metrics"]) for each in self.log]
         best, place = self.objective.best_of(found)
-        return best, None if place is None else self.log[place]["evaluation"]
+        return best, None if place is None else _place(self.log[place], place + 1)
 
     @property
     def tested(self) -> float | None:
@@ -118,13 +118,17 @@ class Run:
     def curve(self, split: str, feature: str, metric: str) -> dict[int, float | None]:
         """{number of the evaluation, or of the round of a forest: its value}, in order."""
         found = {
-            each.get("scored") or each.get("evaluation", at): each["metrics"]
-            .get(split, {})
-            .get(feature, {})
-            .get(metric)
+            _place(each, at): each["metrics"].get(split, {}).get(feature, {}).get(metric)
             for at, each in enumerate(self.log, 1)
         }
         return dict(sorted(found.items()))
+
+
+def _place(told: JSON, at: int) -> int:
+    """Which evaluation the scores of a log's line are of, or which round of a forest; at: the
+    line's own number."""
+    place: int = told.get("scored") or told.get("evaluation", at)
+    return place
 
 
 def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
