@@ -65,6 +65,16 @@ def test_the_report_and_a_notebook_show_them(tmp_path):
     )
 
 
+def test_nearly_faultless_is_not_told_as_faultless(tmp_path):
+    head = {"metric": "accuracy", "target": "y", "value": 0.99996, "baseline": 0.49996}
+    scores = {"y": {"accuracy": {"training": 0.99998, "validation": 0.99997}}}
+    (tmp_path / "summary.json").write_text(json.dumps({"headline": head, "scores": scores}))
+    assert headline(SimpleNamespace(directory=tmp_path)) == (
+        "accuracy of y 0.99996 (training 0.99998, validation 0.99997, 0.49996 without inputs); "
+        f"{tmp_path}"
+    )
+
+
 def test_the_last_table_of_an_experiment_shows_them(tmp_path, capsys):
     _, outcome, summary = experiment(tmp_path)
     print_scores(outcome.test_statistics, split_scores(outcome))

@@ -20,7 +20,7 @@ from distcore_core.errors import UserError
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
 from distcore_data.seals import read_sealed, sealed
-from distcore_report import search
+from distcore_report import search, summary_sections
 from distcore_report.page import render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
@@ -282,6 +282,23 @@ def test_a_trainer_that_tells_little_of_its_best_round_has_a_summary_all_the_sam
     assert "<small>best evaluation</small><b>1</b><small>of 1</small>" in render(tmp_path)
     (tmp_path / "summary.json").write_bytes(sealed(summary | {"counted": "round"}))
     assert "<small>best round</small><b>1</b><small>of 1</small>" in render(tmp_path)
+
+
+def test_nearly_faultless_is_not_shown_as_faultless() -> None:
+    """On the page it was still 1 where the run's line said 0.99996."""
+    head = {"metric": "accuracy", "target": "y", "value": 0.99996, "baseline": 0.49996}
+    summary = {
+        "headline": head | {"better": True, "rows": {"test": 9}},
+        "best": {"evaluation": 1, "metric": "accuracy", "value": 0.99997},
+        "evaluations": 1,
+        "stages": [],
+        "scores": {"y": {"accuracy": {"validation": 0.99997, "test": 0.99996}}},
+    }
+    drawn = "".join([*summary_sections.headline(summary), *summary_sections.scores(summary)])
+    assert "by accuracy 0.99997<" in drawn
+    assert "<b>0.99996</b>" in drawn
+    assert "<td class=number>0.99996</td>" in drawn
+    assert "<b>0.49996</b>" in drawn
 
 
 def test_a_long_training_is_told_in_hours() -> None:

@@ -244,7 +244,7 @@ def users_yaml(summary: JSON) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    return number(value) if isinstance(value, int | float) else "–"
+    return number(value, 6) if isinstance(value, int | float) else "–"
 
 
 def _told(value: Any) -> str:
