@@ -277,6 +277,10 @@ def test_the_end_says_how_it_came() -> None:
     assert one == "ended after 1 epoch; best was 1 by roc_auc 0.8025"
     last = closing([a_round(30, 0.4, None, None, split="training")])
     assert last == "trained 30 epochs; the last is kept, for there are no validation rows"
+    forest = closing([a_round(30, None, None, None, unit="round")])
+    assert forest == "trained 30 rounds; no round had a finite roc_auc"
+    none = closing([a_round(30, None, None, None)])
+    assert none == "trained 30 epochs; no evaluation had a finite roc_auc"
     assert closing([]) == ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from distcore_core.contracts.values import COMBINED
 from distcore_core.progress import Progress, Round, Stage
-from distcore_data.figures import duration
+from distcore_data.figures import counted, duration
 from distcore_data.printable import printable
 
 
@@ -117,15 +117,9 @@ def closing(rounds: Sequence[Round]) -> str:
     if last.best is None and last.split == "training":
         return f"{how}; the last is kept, for there are no validation rows"
     if last.best is None:
-        return f"{how}; no evaluation had a finite {last.metric}"
+        return f"{how}; no {counted(last.unit)} had a finite {last.metric}"
     best = f"best was {last.best_evaluation} by {last.metric} {number(last.best)}"
     return printable(f"{how}; {best}")
-
-
-def counted(unit: str) -> str:
-    """What a round's `evaluation` and `best_evaluation` count: evaluations, or the unit of a
-    trainer that has no epochs."""
-    return "evaluation" if unit in ("epoch", "") else unit
 
 
 def number(value: float) -> str:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow.progress_text import counted
 from distcore.workflow.training_log import NAME as LOG
 from distcore_core.contracts import JSON
+from distcore_data.figures import counted
 from distcore_data.memory import UNIT_OF_PEAK
 from distcore_data.seals import read_lines
 

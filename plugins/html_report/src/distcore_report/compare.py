@@ -16,6 +16,7 @@ from typing import Any
 
 from distcore_core.errors import UserError
 from distcore_data import charts
+from distcore_data.figures import counted
 from distcore_data.flat_config import ORDER, apart, flattened
 from distcore_data.printable import printable
 from distcore_data.table import table
@@ -33,8 +34,6 @@ WIDE = 120
 """Characters of a line of many runs; columns beyond them follow in a table of their own."""
 MOST_OPTIONS = 100
 """So many that differ are shown: those of all features of wide tables are megabytes."""
-EPOCH = "epoch"
-"""What most trainers' rounds are called, which are told by their evaluations."""
 GIVEN_SETS = "train:"
 """How the digest of data begins that came as separate sets."""
 DRAWN = ("random", "stratify")
@@ -238,10 +237,10 @@ def _known(curve: Curve) -> list[float]:
     return [each for each in curve.values() if each is not None]
 
 
-def counted(runs: Sequence[Run]) -> str:
+def _counted(runs: Sequence[Run]) -> str:
     """What the curves are by: rounds, if all the runs grow forests."""
-    units = {run.last.get("unit", EPOCH) for run in runs if run.log}
-    return units.pop() if len(units) == 1 and EPOCH not in units else "evaluation"
+    units = {counted(run.last.get("unit", "")) for run in runs if run.log}
+    return units.pop() if len(units) == 1 else "evaluation"
 
 
 # ------------------------------------------------------------------ in the terminal
@@ -262,7 +261,7 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
         places = sorted({each for one in drawn.values() for each in one})
         lines = [f"{name:<{width}}  {sparks(one, places, values)}" for name, one in drawn.items()]
         span = f"from {shown(values[0])} to {shown(values[-1])}"
-        yield "\n".join([f"{printable(what)} by {counted(runs)}, {span}", *lines])
+        yield "\n".join([f"{printable(what)} by {_counted(runs)}, {span}", *lines])
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
@@ -321,7 +320,7 @@ def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
             name: [(float(at), float(each)) for at, each in one.items() if each is not None]
             for name, one in list(series.items())[:MAX_CURVES]
         }
-        yield charts.lines(points, counted(runs), what)
+        yield charts.lines(points, _counted(runs), what)
     yield "</div>"
     found = differences(runs)
     yield "<h2>Metrics</h2>"

@@ -48,6 +48,12 @@ def several(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def counted(unit: str) -> str:
+    """What a round's `evaluation` and `best_evaluation` count: evaluations, or the unit of a
+    trainer that has no epochs."""
+    return "evaluation" if unit in ("epoch", "") else unit
+
+
 def partly_scored(summary: Mapping[str, Any]) -> str:
     """Of how many rows a split's scores in a summary.json are, if not of all: `Training: 50,000
     rows, evenly spread over the split.`; else empty."""
