@@ -330,7 +330,7 @@ def test_a_driver_that_is_stopped_goes_on_with_the_pieces_that_are_missing(
     elsewhere.unlink()
     again = place.finish(started(place, command, model, wide))
     assert again.code == 0, again.err
-    assert f"{len(kept)} of {total} pieces were found" in again.err
+    assert f"{len(kept)} of {total} pieces found" in again.err
     assert len(tasks(elsewhere)) == total - len(kept)
     assert files(place.folder / "results") == expected[command]
 

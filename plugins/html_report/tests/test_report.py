@@ -333,6 +333,7 @@ def test_the_table_of_a_search_tells_why_a_trial_failed() -> None:
         )
     )
     assert "<td>failed: &lt;Out of memory&gt;</td><td class=number>–</td>" in page
+    assert "; 1 trial</p>" in page
 
 
 @pytest.mark.parametrize(("split", "drawn"), [("test", "validation"), ("training", "training")])

@@ -157,11 +157,11 @@ class Search:
             said = " and ".join(f"trainer.{name}: {value}" for name, value in given.items())
             log.info("Under its scheduler each trial has %s, for the config names none.", said)
         log.info(
-            "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
+            "%s: %s the %s; %s, %d at once, chosen by %s, run by the executor %s.",
             shown,
             self.objective.goal,
             self.objective,
-            job.trials,
+            several(job.trials, "trial"),
             planned["at_once"],
             planned["algorithm"],
             self.executor.name,

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from distcore.workflow.progress_text import closing, loss_of, rate_of, round_line, time_of
 from distcore_core.progress import Progress
-from distcore_data.figures import duration
+from distcore_data.figures import duration, several
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +27,7 @@ def rounds_below(progress: Progress, over: bool = False, count: int = SHOWN) -> 
     training ended as well."""
     rounds = progress.rounds
     earlier = len(rounds) - count
-    lines = [f"({earlier} earlier round{'' if earlier == 1 else 's'})"] if earlier > 0 else []
+    lines = [f"({several(earlier, 'earlier round')})"] if earlier > 0 else []
     lines += [round_line(each) for each in rounds[-count:]]
     return [*lines, closing(rounds)] if over and rounds else lines
 

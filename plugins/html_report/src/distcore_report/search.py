@@ -9,7 +9,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_data import charts
-from distcore_data.figures import number, parameter
+from distcore_data.figures import number, parameter, several
 
 STATISTICS = "hyperopt_statistics.json"
 MAX_CURVES = len(charts.COLOURS)
@@ -20,7 +20,8 @@ def sections(statistics: JSON) -> Iterator[str]:
     """The parts of the report of hyperopt_statistics.json."""
     objective, trials = statistics["objective"], statistics["hyperopt_results"]
     what = _what(objective, objective["split"])
-    yield f'<p class="soft">{escape(objective["goal"])} {escape(what)}; {len(trials)} trials</p>'
+    count = several(len(trials), "trial")
+    yield f'<p class="soft">{escape(objective["goal"])} {escape(what)}; {count}</p>'
     scored = [each for each in trials if each["metric_score"] is not None]
     if scored:
         yield '<h2>Trials</h2><div class="row">'

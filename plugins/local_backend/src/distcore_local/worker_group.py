@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
+from distcore_data.figures import several
 from distcore_data.os_errors import FULL, explained
 from distcore_data.temporaries import temporary_folder
 from distcore_local.rank import Orders, Told, main
@@ -96,7 +97,7 @@ def _give_up(loss: Loss, restarts: int) -> NoReturn:
     if loss.error is not None:
         loss.error.add_note(loss.trace)
         raise loss.error from loss.cause
-    often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+    often = f" after {several(restarts, 'restart')}" if restarts else ""
     error = TrainingError(f"Training stopped{often}: {loss.text}.")
     if loss.trace:
         error.add_note(loss.trace)

@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
+from distcore_data.figures import several
 from distcore_data.shares import times
 from distcore_data.temporaries import temporary_folder
 from distcore_data.waiting import in_thread
@@ -307,7 +308,7 @@ class _Watch:
 
     def _explained(self, error: BaseException | None, news: News) -> str:
         restarts = len(self.groups) - 1
-        often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts > 0 else ""
+        often = f" after {several(restarts, 'restart')}" if restarts > 0 else ""
         if not self.groups:
             return (
                 f"Training did not start on the Ray cluster: {last_line(error)}. Look at its "

@@ -138,7 +138,8 @@ def _answer_missing(
     missing = [index for index in range(len(tasks)) if store.name(index) not in there]
     store.done = len(tasks) - len(missing)
     if store.done:
-        log.info("%d of %d pieces were found in %s.", store.done, len(tasks), store.place)
+        pieces = several(len(tasks), "piece")
+        log.info("%d of %s found in %s.", store.done, pieces, store.place)
     contents = session.backend.map(answer, [tasks[index] for index in missing])
     for index, content in zip(missing, contents, strict=True):
         source.check_unchanged(content=False)

@@ -77,6 +77,6 @@ def test_a_buffer_that_no_worker_can_be_told_is_named(buffer):
     """No weights hold it, so that one worker trains with it."""
     module = nn.Linear(2, 1)
     module.register_buffer("unit", buffer, persistent=False)
-    with pytest.raises(UserError, match="^unit is sparse, or a view "):
+    with pytest.raises(UserError, match=r"^unit is sparse, or a view "):
         Alone().prepare(module)
     SingleProcess().prepare(module)
