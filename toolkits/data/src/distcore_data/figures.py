@@ -32,7 +32,7 @@ def duration(seconds: float, rough: bool = False) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """`0.0125 ms`, `12.5 ms`, `1,235 ms`: three digits, and never a power of ten."""
+    """`0.0125 ms`, `12.5 ms`, `1,234 ms`: three digits, or all before the point."""
     value = 1000 * seconds
     return f"{value:,.0f} ms" if value >= 99.95 else f"{value:.3g} ms"
 
