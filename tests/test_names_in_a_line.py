@@ -15,7 +15,7 @@ from distcore.cli.main import main
 from distcore.workflow.progress_text import round_line
 from distcore_core.errors import ConfigError, DataError, UserError
 from distcore_core.progress import Round
-from distcore_data.table import table
+from distcore_data.table import table, width_of
 
 NAMES = ["si\nze", "ki\tnd", "y\r\nes", "z\u2028"]
 SHOWN = [r"si\nze", r"ki\tnd", r"y\r\nes", r"z\u2028"]
@@ -25,6 +25,24 @@ def test_columns_of_wide_characters_stand_in_line() -> None:
     """Each of them has two columns of a terminal, an accent of its own none."""
     lines = table([("NAME", "N"), ("年齢", "1"), ("e\u0301te", "2"), ("age", "3")]).splitlines()
     assert lines == ["NAME  N", "年齢  1", "e\u0301te   2", "age   3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        *[("abc", 3), ("年齢", 4), ("e\u0301te", 3), ("\u1112\u1161\u11ab", 2)],
+        *[("ก\u0e31", 1), ("a\u200db", 2), ("\u0391", 1)],
+    ],
+)
+def test_the_width_of_a_text_is_that_in_a_terminal(text: str, columns: int) -> None:
+    assert width_of(text) == columns
+
+
+def test_a_cell_of_wide_characters_goes_on_in_the_next_line() -> None:
+    lines = table([("A", "B"), ("한국어 " * 20, "x"), ("long " * 14, "y")]).splitlines()
+    assert lines[1] == " ".join(["한국어"] * 8) + " " * 6 + "x"
+    assert lines[2].split() == ["한국어"] * 8
+    assert lines[4] == " ".join(["long"] * 12) + "  y"
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ from distcore_core.io.atomic import write_file
 from distcore_core.progress import Progress, Round
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
+from distcore_data.table import width_of
 from distcore_report.compare import (
+    WIDE,
     differences,
     in_doubt,
     in_words,
@@ -709,6 +711,14 @@ def test_a_character_is_the_same_evaluations_of_every_run() -> None:
     assert len(short.split()[1]) == 20
     assert len(long.split()[1]) == 40
     assert long.split()[1].startswith(short.split()[1])
+
+
+def test_curves_of_runs_with_wide_names_stand_in_line() -> None:
+    runs = [run_of("年齢", {1: 1.0}), run_of("bbbb", {1: 1.0}), run_of("a", {1: 1.0})]
+    assert lines_of(*runs)[1:] == ["年齢  ▁", "bbbb  ▁", "a     ▁"]
+    many = [run_of(f"年齢年齢年齢年齢年齢{at}", {1: 1.0}) for at in range(7)]
+    _, *told = in_words(many)
+    assert max(map(width_of, "\n".join(told).splitlines())) <= WIDE
 
 
 def test_no_peak_is_passed_over() -> None:

@@ -19,7 +19,7 @@ from distcore_data import charts
 from distcore_data.figures import counted
 from distcore_data.flat_config import ORDER, apart, flattened
 from distcore_data.printable import printable
-from distcore_data.table import table
+from distcore_data.table import table, width_of
 from distcore_report.runs import Run, find_runs
 from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown
 
@@ -256,12 +256,11 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
         yield "\n\n".join([*in_doubt(runs, found), _table("METRIC", names, scored)])
     for what, series in curves(runs):
         drawn = {name: one for name, one in series.items() if _known(one)}
-        width = max(map(len, drawn))
         values = sorted(each for one in drawn.values() for each in _known(one))
         places = sorted({each for one in drawn.values() for each in one})
-        lines = [f"{name:<{width}}  {sparks(one, places, values)}" for name, one in drawn.items()]
+        lines = [(name, sparks(one, places, values)) for name, one in drawn.items()]
         span = f"from {shown(values[0])} to {shown(values[-1])}"
-        yield "\n".join([f"{printable(what)} by {_counted(runs)}, {span}", *lines])
+        yield "\n".join([f"{printable(what)} by {_counted(runs)}, {span}", table(lines, widest=None)])
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
@@ -274,10 +273,10 @@ def _table(head: str, names: Sequence[str], rows: Rows) -> str:
     first, used = columns[0], 0
     tables: list[Rows] = []
     for column in columns[1:]:
-        width = max(map(len, column)) + 2
+        width = max(map(width_of, column)) + 2
         if not tables or used + width > WIDE:
             tables.append([first])
-            used = max(map(len, first))
+            used = max(map(width_of, first))
         tables[-1].append(column)
         used += width
     return "\n\n".join(table([*zip(*each, strict=True)], widest=None) for each in tables)
