@@ -713,6 +713,13 @@ def test_a_character_is_the_same_evaluations_of_every_run() -> None:
     assert long.split()[1].startswith(short.split()[1])
 
 
+def test_a_forest_that_is_scored_seldom_is_a_line() -> None:
+    """It was single characters between blanks."""
+    often = run_of("a", {at: 4.0 for at in range(1, 10)} | {1: 1.0}, unit="round")
+    seldom = run_of("b", {2: 1.0, 4: 4.0, 6: None, 7: 4.0}, unit="round")
+    assert lines_of(often, seldom)[1:] == ["a  ▁████████", "b   ▁▁██ █"]
+
+
 def test_curves_of_runs_with_wide_names_stand_in_line() -> None:
     runs = [run_of("年齢", {1: 1.0}), run_of("bbbb", {1: 1.0}), run_of("a", {1: 1.0})]
     assert lines_of(*runs)[1:] == ["年齢  ▁", "bbbb  ▁", "a     ▁"]

@@ -287,14 +287,15 @@ def sparks(curve: Curve, places: Sequence[int], values: Sequence[float]) -> str:
     is furthest from the median is shown.
 
     places, values: of all curves that it is compared with, sorted: one character is the same
-        stretch of each of them."""
+        stretch of each of them. Between two places of this curve its value goes on."""
     step = -(-len(places) // SPARK_WIDTH)
     low, middle, high = (values[at] for at in (0, len(values) // 2, -1))
     size = (high - low) or 1.0
-    line = ""
+    line, picked = "", None
     for start in range(0, len(places), step):
-        some = _known({each: curve.get(each) for each in places[start : start + step]})
-        picked = max(some, key=lambda each: abs(each - middle), default=None)
+        here = {each: curve[each] for each in places[start : start + step] if each in curve}
+        if here or places[start] > max(curve):
+            picked = max(_known(here), key=lambda each: abs(each - middle), default=None)
         line += " " if picked is None else SPARKS[round((picked - low) / size * 7)]
     return line.rstrip()
 
