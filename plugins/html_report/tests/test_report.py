@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -443,6 +444,31 @@ def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None
 def test_ticks_are_told_apart(low: float, high: float, labels: list[str]) -> None:
     drawn = charts.Frame((low, high), (0, 1), "x").svg([], "")
     assert re.findall(r'y="222" text-anchor="middle">([^<]*)<', drawn) == labels
+
+
+def test_bars_are_told_apart_on_hover() -> None:
+    drawn = charts.bars([2001, 2001.1, 2001.2], [3, 4], "x", "t")
+    assert re.findall(r"<title>(.*?)</title>", drawn) == [
+        "2001 to 2001.1: 3 rows",
+        "2001.1 to 2001.2: 4 rows",
+    ]
+
+
+@pytest.mark.parametrize("low", [1_700_000_000, 0.3, 0])
+@pytest.mark.parametrize("title", ["", "rows"])
+def test_labels_have_room(low: float, title: str) -> None:
+    """Long ones were cut at the page's edge, ran over the title of the axis, or over one another:
+    a digit has six pixels."""
+    high = low + (4e-8 if low == 0.3 else 4)
+    drawn = charts.Frame((low, high), (low, high), "x", title).svg([], "")
+    found = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([^<]*)<', drawn)
+    assert len(found) == 5
+    assert all(float(x) - 6 * len(label) >= (12 if title else 0) for x, label in found)
+    below = re.findall(r'<text x="([\d.]+)" y="222" text-anchor="middle">([^<]*)<', drawn)
+    for (left, one), (right, other) in pairwise(below):
+        assert float(right) - float(left) >= 3 * (len(one) + len(other))
+    usual = charts.Frame((0, 1), (0, 1), "x", title).svg([], "")
+    assert usual.count('x1="56" x2="408"') == 6
 
 
 def test_a_line_chart_of_nothing_is_nothing() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from distcore_data.figures import number
 from distcore_data.printable import printable
@@ -17,6 +18,9 @@ WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 34
 MOST_POINTS = 4 * (WIDTH - LEFT - RIGHT)
 """Of a line: four in each column of pixels. With 20,000 rounds a report was 12 MB of dots."""
+
+SHORT = 8
+"""Characters of a label that the margins have room for."""
 
 COLOURS = tuple(f"var(--c{number})" for number in range(8))
 Point = tuple[float, float]
@@ -32,30 +36,33 @@ class Frame:
         self.x = (min(x[0], self.x_ticks[0]), max(x[1], self.x_ticks[-1]))
         self.y = (min(y[0], self.y_ticks[0]), max(y[1], self.y_ticks[-1]))
         self.labels = (x_label, y_label)
+        self.x_labels, self.y_labels = _labels(self.x_ticks), _labels(self.y_ticks)
+        self.left = LEFT + 6 * max(0, max(map(len, self.y_labels)) - SHORT + 2 * bool(y_label))
 
     def at(self, x: float, y: float) -> Point:
         """Pixel position of a data point."""
         across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
         up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (
+        return self.left + across * (WIDTH - self.left - RIGHT), HEIGHT - BOTTOM - up * (
             HEIGHT - TOP - BOTTOM
         )
 
     def svg(self, marks: Sequence[str], title: str) -> str:
         """The whole chart: grid, axes, then the marks."""
         parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-        for value, label in _labelled(self.y_ticks):
+        left, right = self.left, WIDTH - RIGHT
+        for value, label in zip(self.y_ticks, self.y_labels, strict=True):
             y = self.at(self.x[0], value)[1]
-            parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            )
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-        for value, label in _labelled(self.x_ticks):
+            parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        # Of long labels not all stand beside one another.
+        every = 2 if max(map(len, self.x_labels)) > SHORT else 1
+        for value, label in list(zip(self.x_ticks, self.x_labels, strict=True))[::every]:
             x = self.at(value, self.y[0])[0]
             parts.append(
                 f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{label}</text>'
             )
-        middle = (LEFT + WIDTH - RIGHT) / 2
+        middle = (left + right) / 2
         parts.append(
             f'<text x="{middle}" y="{HEIGHT - 4}" '
             f'text-anchor="middle">{escape(self.labels[0])}</text>'
@@ -164,9 +171,10 @@ def bars(edges: Sequence[float], counts: Sequence[float], x_label: str, title: s
     """A histogram: counts[i] between edges[i] and edges[i + 1]."""
     frame = Frame((edges[0], edges[-1]), (0.0, max([*counts, 1])), x_label, "rows")
     marks = []
-    for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
+    told = [*pairwise(_labels(edges))]
+    for (left, right), (low, high), count in zip(pairwise(edges), told, counts, strict=True):
         (x0, y0), (x1, y1) = frame.at(left, 0), frame.at(right, count)
-        hover = f"{number(left)} to {number(right)}: {count:,} rows"
+        hover = f"{low} to {high}: {count:,} rows"
         marks.append(
             f'<rect x="{x0:.1f}" y="{y1:.1f}" width="{max(x1 - x0 - 1, 0.5):.1f}" '
             f'height="{max(y0 - y1, 0):.1f}">'
@@ -247,14 +255,14 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
-def _labelled(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Ticks, each with its number: in as many digits as tell them apart."""
+def _labels(values: Sequence[float]) -> list[str]:
+    """The numbers of ticks, in as many digits as tell them apart."""
     labels: list[str] = []
     for digits in range(4, 18):
         labels = [number(each, digits) for each in values]
         if len(set(labels)) == len(values):
             break
-    return list(zip(values, labels, strict=True))
+    return labels
 
 
 def _range(values: object) -> Point:
