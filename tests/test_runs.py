@@ -715,7 +715,7 @@ def test_a_character_is_the_same_evaluations_of_every_run() -> None:
 
 def test_a_forest_that_is_scored_seldom_is_a_line() -> None:
     """It was single characters between blanks."""
-    often = run_of("a", {at: 4.0 for at in range(1, 10)} | {1: 1.0}, unit="round")
+    often = run_of("a", dict.fromkeys(range(1, 10), 4.0) | {1: 1.0}, unit="round")
     seldom = run_of("b", {2: 1.0, 4: 4.0, 6: None, 7: 4.0}, unit="round")
     assert lines_of(often, seldom)[1:] == ["a  ▁████████", "b   ▁▁██ █"]
 

@@ -260,7 +260,8 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
         places = sorted({each for one in drawn.values() for each in one})
         lines = [(name, sparks(one, places, values)) for name, one in drawn.items()]
         span = f"from {shown(values[0])} to {shown(values[-1])}"
-        yield "\n".join([f"{printable(what)} by {_counted(runs)}, {span}", table(lines, widest=None)])
+        head = f"{printable(what)} by {_counted(runs)}, {span}"
+        yield f"{head}\n{table(lines, widest=None)}"
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:

@@ -17,7 +17,7 @@ def table(rows: Sequence[Sequence[Any]], widest: int | None = WIDEST) -> str:
 
     Args:
         rows: [rows][columns], any values.
-        widest: Columns of the terminal for a column that others follow; None: every cell stays in its line.
+        widest: Of a column that others follow; None: every cell stays in its line.
     """
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     cells = [[*(_lines(cell, widest) for cell in row[:-1]), [row[-1]]] for row in texts]
@@ -27,7 +27,8 @@ def table(rows: Sequence[Sequence[Any]], widest: int | None = WIDEST) -> str:
     ]
     lines = (
         "  ".join(
-            line + " " * (width - width_of(line)) for line, width in zip(line_of, widths, strict=True)
+            line + " " * (width - width_of(line))
+            for line, width in zip(line_of, widths, strict=True)
         )
         for row in cells
         for line_of in zip_longest(*row, fillvalue="")
