@@ -36,6 +36,11 @@ def test_strides_do_not_matter(dtype, count, tmp_path):
     assert torch.equal(read_tensors(tmp_path / "file")["w"], plain)
 
 
+def test_one_number_of_several_words_has_a_fingerprint():
+    tensor = odd(torch.complex128)
+    assert Fingerprint([("w", tensor)]).each() == Fingerprint([("w", tensor.clone())]).each()
+
+
 def test_a_change_of_the_one_number_is_seen():
     tensor = odd(torch.float64)
     found = Fingerprint([("w", tensor)])

@@ -64,7 +64,7 @@ class Fingerprint:
             each = tensor.detach()
             small = SMALL if each.device.type == "cpu" else SMALL_ON_GPU
             if each.numel() * each.element_size() >= 8 * small and _aligned(each):
-                words = _Words(each.reshape(-1).view(torch.int64))
+                words = _Words(in_one_piece(each).view(torch.int64))
                 self._large.append((name, words, factor))
             elif each.numel():
                 groups.setdefault(each.device, _Side(each.device)).add(name, each, factor)
@@ -226,7 +226,7 @@ def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _padded(tensor: torch.Tensor) -> torch.Tensor:
     """The raw bytes as int64, without a copy if they are whole words in one piece."""
     if _aligned(tensor):
-        return tensor.reshape(-1).view(torch.int64)
+        return in_one_piece(tensor).view(torch.int64)
     raw = raw_bytes(tensor)
     padded = torch.zeros(8 * _words(raw.numel()), dtype=torch.uint8, device=raw.device)
     padded[: raw.numel()] = raw
