@@ -79,7 +79,7 @@ def test_a_network_with_such_a_number_is_told_to_other_ranks():
     [torch.ones(1).expand(4), torch.eye(2).to_sparse(), torch.eye(2).to_sparse_csr()],
 )
 def test_a_buffer_that_no_worker_can_be_told_is_named(buffer):
-    """No weights hold it, so that one worker trains with it."""
+    """No weights hold it, so that the trainer local, one process, trains with it."""
     module = nn.Linear(2, 1)
     module.register_buffer("unit", buffer, persistent=False)
     with pytest.raises(UserError, match=r"^unit is sparse, or a view "):

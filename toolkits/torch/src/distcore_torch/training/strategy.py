@@ -217,7 +217,7 @@ class FlatStrategy(ABC):
                 raise UserError(
                     f"{name} is sparse, or a view that shows one number in several places "
                     "(expand), and cannot be copied from the first worker to the others. Keep it "
-                    "dense and in memory of its own (.clone()), or train with one worker."
+                    "dense and in memory of its own (.clone()), or choose the trainer local."
                 )
             self._copy_from_first(tensor)
         self._groups = flat_groups(module)
