@@ -441,6 +441,8 @@ def test_a_training_validation_and_test_set(place, frame):
         "validation": 40,
         "test": 50,
     }
+    page = (place.results / "report.html").read_text()
+    assert "Row numbers count on from set to set: training, validation, test" in page
     found = pq.read_table(place.results / "predictions.parquet")
     assert found.column("row").to_pylist() == [*range(190, 240)]  # one set after another
     np.testing.assert_allclose(

@@ -315,9 +315,10 @@ def test_memory_and_row_numbers_are_told_as_elsewhere() -> None:
     assert "at most 1.5 GB of memory" in drawn
     assert "resumed" not in drawn
     row = {"row": 3, "truth": "a", "predicted": "b", "error": 0.9}
-    assert "given sets count on, training, validation, then test" in "".join(
-        worst({"worst": {"y": [row]}})
-    )
+    for given, told in ((False, "those of the dataset"), (True, "count on from set to set")):
+        assert f"Row numbers {'are ' * (not given)}{told}" in "".join(
+            worst({"worst": {"y": [row]}, "given_sets": given})
+        )
 
 
 def test_the_table_of_a_search_tells_why_a_trial_failed() -> None:

@@ -61,6 +61,8 @@ def of_test_split(
             summary[name] = found
     if rows := worst.told():
         summary["worst"] = rows
+        of_data = reader.manifest["source"]["digest"]
+        summary["given_sets"] = of_data.startswith("train:") and "+" in of_data
     return summary
 
 

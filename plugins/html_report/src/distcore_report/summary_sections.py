@@ -162,10 +162,10 @@ def worst(summary: JSON) -> Iterator[str]:
     if not found:
         return
     yield "<h2>Worst test rows</h2>"
-    yield (
-        '<p class="soft">Row numbers are those of the dataset, from 0; given sets count on, '
-        'training, validation, then test.</p><div class="row">'
-    )
+    counted = "Row numbers are those of the dataset, from 0."
+    if summary.get("given_sets"):
+        counted = "Row numbers count on from set to set: training, validation, test; from 0."
+    yield f'<p class="soft">{counted}</p><div class="row">'
     for output, rows in found.items():
         cells = [
             [
