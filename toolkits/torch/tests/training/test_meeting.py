@@ -67,8 +67,14 @@ def test_a_group_of_another_size_meets_at_the_same_port(monkeypatch):
     monkeypatch.setattr(meeting, "_met", [])
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(meeting.free_port("127.0.0.1")))
-    for world in (2, 4):
-        meeting.fresh_store(Rank(index=0, world=world)).set("met", str(world))
+    held = []  # as a process group holds its store
+    for world in (2, 4, 2):
+        held.append(meeting.fresh_store(Rank(index=0, world=world)))
+        assert not held[-1].check(["met"])
+        held[-1].set("met", str(world))
+    # A rank that only the larger group has.
+    monkeypatch.setattr(meeting, "_met", [])
+    assert meeting.fresh_store(Rank(index=3, world=4)).get("met") == b"4"
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "no.such.name.invalid"])

@@ -31,8 +31,8 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Environment variables: the network interface on which gloo and NCCL listen."""
 
 _met: list[Any] = []
-"""Where the worker group's store is, the store, and one entry for each time that ranks met there in
-this process."""
+"""Where the worker group's store is, the store, and how many ranks met there, each time that they
+did in this process."""
 
 _held: list[socket.socket] = []
 """What keeps the port that `free_port` gave last."""
@@ -45,13 +45,15 @@ def fresh_store(rank: Rank) -> Any:
     one before; so every rank calls this as often as the others do."""
     import torch.distributed as dist
 
-    place = (*map(os.environ.get, (STORE, "MASTER_ADDR", "MASTER_PORT")), rank.world)
+    place = [os.environ.get(name) for name in (STORE, "MASTER_ADDR", "MASTER_PORT")]
     if not _met or _met[0] != place:
         _met.clear()  # rank 0 may listen at the same port again
         _met.extend([place, _opened(rank)])
-    _met.append(None)
+    _met.append(rank.world)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"distcore-{attempt}-{len(_met)}", _met[1])
+    # Of a larger group some ranks may be new: they do not know how often the others met before.
+    times = _met[2:].count(rank.world)
+    return dist.PrefixStore(f"distcore-{attempt}-{rank.world}-{times}", _met[1])
 
 
 def stay_on_loopback(rank: Rank) -> bool:
