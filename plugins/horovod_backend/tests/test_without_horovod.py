@@ -518,6 +518,23 @@ def test_the_leader_listens_where_other_machines_reach_it(monkeypatch, named, de
     assert worker_group.meeting_point(group)[0] == found
 
 
+@pytest.mark.parametrize(
+    ("master", "leads_to", "found"),
+    [
+        ("a", "127.0.0.1", "10.0.0.7"),  # Debian's rank 0, whose own name it is
+        ("a", None, "10.0.0.7"),
+        ("a", "10.0.0.8", "10.0.0.8"),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),  # the ranks are on one machine
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_a_rank_s_place_is_one_that_other_machines_reach(monkeypatch, master, leads_to, found):
+    monkeypatch.setenv("MASTER_ADDR", master)
+    monkeypatch.setattr(rendezvous, "towards", lambda host: leads_to)
+    monkeypatch.setattr(rendezvous, "reached_address", lambda: "10.0.0.7")
+    assert rendezvous._address() == found
+
+
 # ------------------------------------------------------------------ orders
 
 

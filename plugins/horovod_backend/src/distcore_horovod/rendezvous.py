@@ -118,11 +118,15 @@ def interface(places: list[Place], rank: Rank) -> str:
 
 
 def _address() -> str:
-    """The address of this machine that the ranks' meeting point sees."""
+    """The address of this machine that the ranks' meeting point sees, unless that is reached over
+    the loopback, by the name that only others know otherwise."""
     master = os.environ.get(
         "MASTER_ADDR", LOOPBACK
     )  # a worker group of this machine meets in a file
-    return towards(master) or reached_address()
+    found = towards(master)
+    if found is None or (found.startswith("127.") and not meeting.is_loopback(master)):
+        return reached_address()
+    return found
 
 
 def _exchanged(store: Any, rank: Rank, place: Place) -> list[Place]:

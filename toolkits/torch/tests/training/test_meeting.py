@@ -1,10 +1,12 @@
 """Where ranks meet that no process of ours has started."""
 
+import errno
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -22,7 +24,6 @@ def test_a_port_that_another_one_has_is_told_and_nothing_listens_elsewhere(monke
         port = taken.getsockname()[1]
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(port))
-        monkeypatch.setattr(meeting, "_of_torch", lambda rank: "torch's")
         with pytest.raises(TrainingError, match=f"127.0.0.1, MASTER_PORT {port}, .*in use") as told:
             meeting._at_master(LEADER)
     assert not told.value.recurs, "another attempt has another port"
@@ -77,12 +78,58 @@ def test_a_group_of_another_size_meets_at_the_same_port(monkeypatch):
     assert meeting.fresh_store(Rank(index=3, world=4)).get("met") == b"4"
 
 
-@pytest.mark.parametrize("address", ["192.0.2.7", "no.such.name.invalid"])
-def test_an_address_that_is_not_this_machine_s_own_is_left_to_torch(monkeypatch, address):
-    monkeypatch.setenv("MASTER_ADDR", address)
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setattr(meeting, "_of_torch", lambda rank: "torch's")
-    assert meeting._at_master(LEADER) == "torch's"
+@pytest.mark.parametrize("error", [OSError(errno.EADDRNOTAVAIL, ""), socket.gaierror()])
+def test_where_an_address_is_not_this_machine_s_own_others_reach_rank_0_all_the_same(
+    monkeypatch, error
+):
+    """That of a translated network, say. Rank 0 waited for others to say that they have come."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(meeting.free_port("127.0.0.1")))
+    monkeypatch.setattr(meeting, "TIMEOUT", timedelta(seconds=10))
+
+    def create_server(*_, **__):
+        raise error
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    store = meeting._at_master(LEADER)
+    store.set("met", "here")
+    assert meeting._at_master(Rank(index=1, world=2)).get("met") == b"here"
+
+
+@pytest.mark.parametrize(
+    ("host", "here", "where"),
+    [
+        ("debian", "1", "all"),  # others know another address of that name
+        ("debian", "2", "127.0.1.1"),
+        ("localhost", "1", "127.0.0.1"),
+        ("127.0.0.1", "1", "127.0.0.1"),
+    ],
+)
+def test_a_name_that_leads_to_the_loopback_here_is_not_listened_at_for_other_machines(
+    monkeypatch, host, here, where
+):
+    """Rank 0 listened at 127.0.1.1, and the others waited for it."""
+    listened = []
+
+    class Listening(Exception):
+        pass
+
+    def of_name(name, port, *_):
+        address = {"debian": "127.0.1.1"}.get(name, "127.0.0.1")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def create_server(address, **_):
+        listened.append(of_name(*address)[0][4][0])
+        raise Listening
+
+    monkeypatch.setattr(socket, "getaddrinfo", of_name)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    monkeypatch.setattr(meeting, "_on_every_interface", lambda *_: listened.append("all"))
+    for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", "1"), ("LOCAL_WORLD_SIZE", here)):
+        monkeypatch.setenv(name, value)
+    with suppress(Listening):
+        meeting._at_master(LEADER)
+    assert listened == [where]
 
 
 SAY = "from distcore_torch.training.meeting import *; print(machine(), namespace('mnt'))"

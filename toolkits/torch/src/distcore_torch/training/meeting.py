@@ -62,11 +62,17 @@ def stay_on_loopback(rank: Rank) -> bool:
 
     A variable that the user has set is left. Otherwise gloo listens where the host's name points
     to."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == rank.world
+    local = _all_here(rank)
     if local and Path("/sys/class/net/lo").exists():
         for name in INTERFACES:
             os.environ.setdefault(name, "lo")
     return local
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is the loopback to whoever is told it. What only leads there on
+    its own machine, as a host's name does in Debian's /etc/hosts, is not."""
+    return host.startswith("127.") or host == "localhost"
 
 
 def free_port(address: str) -> int:
@@ -115,6 +121,10 @@ def interface_of(address: str) -> str | None:
     return None
 
 
+def _all_here(rank: Rank) -> bool:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == rank.world
+
+
 def _opened(rank: Rank) -> Any:
     import torch.distributed as dist
 
@@ -123,7 +133,8 @@ def _opened(rank: Rank) -> Any:
         return dist.FileStore(path, rank.world)
     # torchrun's own, already listening.
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return _of_torch(rank)
+        meeting = dist.rendezvous("env://", rank.index, rank.world, timeout=TIMEOUT)
+        return next(iter(meeting))[0]
     return _at_master(rank)
 
 
@@ -137,13 +148,16 @@ def _at_master(rank: Rank) -> Any:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.getaddrinfo(host, port, family)  # whose error create_server makes a plain one
+        # Whose error create_server makes a plain one.
+        leads_to = str(socket.getaddrinfo(host, port, family)[0][4][0])
+        if leads_to.startswith("127.") and not (is_loopback(host) or _all_here(rank)):
+            return _on_every_interface(host, port)  # others know the name by another address
         listener = socket.create_server((host, port), family=family)
     except socket.gaierror:  # a name that IPv4 does not have
-        return _of_torch(rank)
+        return _on_every_interface(host, port)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:  # it leads here, but is not this machine's own
-            return _of_torch(rank)
+            return _on_every_interface(host, port)
         failed = TrainingError(
             f"Rank 0 cannot listen at MASTER_ADDR {host}, MASTER_PORT {port}, where the ranks "
             f"meet: {os.strerror(error.errno or 0)}. Give an address of its machine, and a port "
@@ -157,7 +171,9 @@ def _at_master(rank: Rank) -> Any:
     )  # fmt: skip
 
 
-def _of_torch(rank: Rank) -> Any:
+def _on_every_interface(host: str, port: int) -> Any:
+    """As torch's own store, which in rank 0 waits for others to say that they have come: those of
+    `_at_master` do not."""
     import torch.distributed as dist
 
-    return next(iter(dist.rendezvous("env://", rank.index, rank.world, timeout=TIMEOUT)))[0]
+    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
