@@ -1,10 +1,11 @@
 """Which backend a command takes where none is named."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from distcore.workflow.session import choose_backend
+from distcore.workflow.session import choose_backend, make_backend
 from distcore_core.contracts import Detection
 from distcore_core.errors import PluginBroken, UserError
 from distcore_core.registry.manager import Plugins
@@ -83,3 +84,32 @@ def test_torchruns_processes_and_one_alone_are_not_refused(monkeypatch, caplog):
 def test_a_broken_backend_that_nobody_asked_for_is_told_and_stops_nothing(caplog):
     assert choose_backend(None, Broken())[0] == "local"
     assert "horovod cannot be asked whether it is meant here: distcore-horovod" in caplog.text
+
+
+@pytest.mark.parametrize("backend", ["local", "horovod", "ray"])
+@pytest.mark.parametrize(
+    ("more", "warns"),
+    [
+        ({}, True),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, False),
+        ({"RAY_RAYLET_PID": "7"}, False),  # `ray start` by srun
+        ({"HOROVOD_SIZE": "1"}, False),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, False),
+    ],
+)
+def test_a_task_of_srun_among_others_says_that_it_makes_a_run_of_its_own(
+    monkeypatch, caplog, backend, more, warns
+):
+    """Slurm's default tells no MPI of the others, so nothing else shows that there are any."""
+    for name, value in ({"SLURM_STEP_NUM_TASKS": "4"} | more).items():
+        monkeypatch.setenv(name, value)
+    make_backend(Plugins(), backend, {})
+    told = f"srun started 4 tasks, and the backend `{backend}`"
+    assert (told in caplog.text) is warns
+
+
+def test_a_backend_that_joins_the_tasks_of_srun_is_not_warned_of(monkeypatch, caplog):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    joined = SimpleNamespace(distributed=True, follow=lambda: None)
+    make_backend(SimpleNamespace(make=lambda *_: joined), "ours", {})
+    assert "srun" not in caplog.text

@@ -187,23 +187,3 @@ def test_processes_that_a_launcher_started_are_told_that_each_makes_a_run(
     caplog.clear()
     backend().follow()
     assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("more", "warns"),
-    [
-        ({}, True),
-        ({"SLURM_STEP_NUM_TASKS": "1"}, False),
-        ({"RAY_RAYLET_PID": "7"}, False),  # `ray start` by srun
-        ({"OMPI_COMM_WORLD_SIZE": "1"}, False),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, False),
-    ],
-)
-def test_a_task_of_srun_among_others_says_that_it_makes_a_run_of_its_own(
-    monkeypatch, caplog, more, warns
-):
-    """Slurm's default tells no MPI of the others, so nothing else shows that there are any."""
-    for name, value in ({"SLURM_STEP_NUM_TASKS": "4"} | more).items():
-        monkeypatch.setenv(name, value)
-    LocalBackend(BackendOptions()).follow()
-    assert ("srun started 4 tasks" in caplog.text) is warns

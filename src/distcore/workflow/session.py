@@ -36,7 +36,7 @@ from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
 from distcore_torch.guests import put_back
-from distcore_torch.training.launched import is_other_rank
+from distcore_torch.training.launched import is_other_rank, tasks_of_srun
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -258,6 +258,14 @@ def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
     back from there only if it has to lead from now on, because the one that led is lost."""
     made: Backend = plugins.make(BACKEND, name, options)
     made.follow()
+    tasks = tasks_of_srun()
+    if tasks > 1 and (name == "ray" or not made.distributed):  # else it joined them, presumably
+        log.warning(
+            "srun started %d tasks, and the backend `%s` makes a run of its own of each. For one "
+            "run, start one task (srun -n 1), or a torchrun on each machine.",
+            tasks,
+            name,
+        )
     return made
 
 

@@ -14,7 +14,7 @@ from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
 from distcore_data.threads import processors
 from distcore_torch.training import parents
-from distcore_torch.training.launched import launched_apart, launched_rank, tasks_of_srun
+from distcore_torch.training.launched import launched_apart, launched_rank
 from distcore_torch.training.trainer import refuse_shared_gpus
 
 if TYPE_CHECKING:
@@ -53,12 +53,6 @@ class LocalBackend(BackendBase):
                 "%s started %d processes, and the backend `local` makes a run of its own of each. "
                 "For one run, name no backend or `horovod`, with distcore-horovod installed.",
                 *apart,
-            )
-        elif (tasks := tasks_of_srun()) > 1:
-            log.warning(
-                "srun started %d tasks, and the backend `local` makes a run of its own of each. "
-                "For one run, start one task (srun -n 1), or a torchrun on each machine.",
-                tasks,
             )
 
     def resources(self) -> Resources:
