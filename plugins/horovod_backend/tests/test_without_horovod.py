@@ -624,13 +624,22 @@ def test_an_order_is_carried_out_by_every_rank_until_the_leader_lets_them_go():
 
 
 @pytest.mark.usefixtures("lost")
-def test_an_order_of_more_than_horovod_carries_is_refused_before_the_ranks_are_told(monkeypatch):
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 950])
+def test_an_order_of_more_than_horovod_carries_goes_in_pieces(monkeypatch, size):
     """A frame of 2 GiB, say: torch's words were of a type that overflows."""
-    leader = group_of(process_group.ProcessGroup, 0, Ranks().of(0))
-    monkeypatch.setattr(process_group, "MOST_BYTES", 5000)
-    with pytest.raises(UserError, match=r"has \d{4} bytes, .* 5000 at most.*processor to local"):
-        leader.everywhere(part, b"x" * 4000)
-    assert not leader.over
+    monkeypatch.setattr(process_group, "AT_ONCE_BYTES", 100)
+    order, sent = bytes(range(250)) * 4, []
+    group = group_of(
+        process_group.ProcessGroup,
+        0,
+        SimpleNamespace(broadcast_object=lambda piece, **_: sent.append(piece)),
+    )
+    group._tell(order[:size])
+    group._tell(b"next")
+    assert max(map(len, sent)) <= 100
+    group.hvd = SimpleNamespace(broadcast_object=lambda piece, **_: sent.pop(0))
+    assert group._told() == order[:size]
+    assert group._told() == b"next"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -36,10 +36,10 @@ STALL_SECONDS = "1800"
 leader prepares."""
 
 MOST_BYTES = 2**31 - 1
-"""That a rank gives or takes in an all-to-all or a broadcast, which count in 32 bits."""
+"""That a rank gives or takes in an all-to-all, which counts in 32 bits."""
 
-BESIDE_BYTES = 1024
-"""More than Horovod adds to what it broadcasts."""
+AT_ONCE_BYTES = 1 << 30
+"""That ranks give each other in one other collective: Horovod counts in 32 bits there, too."""
 
 MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
 """What Open MPI's ranks listen with on every interface, also if they are all on one machine, and
@@ -128,13 +128,6 @@ class ProcessGroup:
                 "The launcher's other processes have ended. Start the command again."
             )
         order = cloudpickle.dumps((function, arguments))
-        if len(order) > MOST_BYTES - BESIDE_BYTES:
-            raise UserError(
-                f"What all ranks must be told has {len(order)} bytes, and Horovod carries "
-                f"{MOST_BYTES} at most. If the dataset is a DataFrame, whose rows travel with it, "
-                "give its file instead, or set backend.processor to local: rank 0 then prepares "
-                "the data."
-            )
         try:
             self._tell(order)
             found = self._gather(self._carried_out(function, arguments))
@@ -204,11 +197,19 @@ class ProcessGroup:
             return failed(self.rank, error)
 
     def _tell(self, order: bytes) -> None:
-        self._lost(lambda: self.hvd.broadcast_object(order, root_rank=0, name="distcore.order"))
+        """In pieces: after a full one another comes, which may be empty."""
+        for start in range(0, len(order) + 1, AT_ONCE_BYTES):
+            self._broadcast(order[start : start + AT_ONCE_BYTES])
 
     def _told(self) -> bytes:
-        return bytes(
-            self._lost(lambda: self.hvd.broadcast_object(None, root_rank=0, name="distcore.order"))
+        pieces = [self._broadcast(None)]
+        while len(pieces[-1]) == AT_ONCE_BYTES:
+            pieces.append(self._broadcast(None))
+        return b"".join(pieces)
+
+    def _broadcast(self, piece: bytes | None) -> bytes:
+        return self._lost(
+            lambda: self.hvd.broadcast_object(piece, root_rank=0, name="distcore.order")
         )
 
     def _gather(self, value: Any) -> list[Any]:

@@ -18,6 +18,7 @@ import torch
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
 from distcore_horovod import rendezvous
+from distcore_horovod.process_group import AT_ONCE_BYTES
 from distcore_torch.training.exact.exchange import Shares, SlicedTree, TreeExchange
 from distcore_torch.training.flat import Exchange
 from distcore_torch.training.plain import check_size, packed, unpacked
@@ -25,9 +26,6 @@ from distcore_torch.training.strategy import FlatStrategy, choose_device
 
 if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions
-
-AT_ONCE_BYTES = 1 << 30
-"""That ranks give each other in one collective: Horovod counts in 32 bits."""
 
 
 @dataclass(frozen=True)
