@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import cloudpickle
@@ -39,6 +40,7 @@ from distcore_horovod.process_group import share_memory_alone
 from distcore_horovod.rendezvous import Place
 from distcore_horovod.strategy import HorovodStrategy
 from distcore_torch import packed, stay_on_loopback
+from distcore_torch.training.meeting import INTERFACES
 
 # ------------------------------------------------------------------ what is installed
 
@@ -473,6 +475,9 @@ def test_ranks_of_the_launcher_that_are_not_in_the_group_do_not_count(
     """Two of four under mpirun, on one machine, took it for a machine of a larger group's, and gloo
     listened on the network."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
+    for name in INTERFACES:
+        os.environ.pop(name, None)
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) == "/sys/class/net/lo")
     monkeypatch.setattr(worker_group, "processors", lambda: 2)
     group = WorkerGroup(function=print, ranks=ranks)
     found = []
