@@ -21,7 +21,8 @@ def begun(tmp_path, monkeypatch):
         (each / "logs").mkdir(parents=True)
     node = SimpleNamespace(get_session_dir_path=lambda: str(folders[0]), all_processes={})
     monkeypatch.setattr(worker, "_global_node", node)
-    return opened, *folders
+    yield opened, *folders
+    session.settings.end(opened._settings)
 
 
 def test_the_session_of_another_container_stays(begun):
