@@ -153,7 +153,8 @@ def two_hosts(folder, own=None):
 
 
 def prepare(folder, own=None):
-    """Names (own: where each host's own leads to there), keys, and the two configs of ssh, which replace the machine's inside the hosts."""
+    """Names (own: where each host's own leads to there), keys, and the two configs of ssh, which
+    replace the machine's inside the hosts."""
     for mine in NAMES:
         lines = [
             f"{own if own and name == mine else address} {name}\n"
