@@ -511,11 +511,16 @@ def test_the_leader_listens_where_other_machines_reach_it(monkeypatch, named, de
 
     interfaces = {
         name: [SimpleNamespace(family=socket.AF_INET, address=address)]
-        for name, address in (("lo", "127.0.0.1"), ("eth0", "10.0.0.9"))
+        for name, address in (
+            *(("lo", "127.0.0.1"), ("docker0", "172.17.0.1")),
+            *(("eth0", "10.0.0.9"), ("eth0:1", "10.0.0.10")),
+        )
     }
+    stats = {name: SimpleNamespace(isup=name != "docker0") for name in ("lo", "docker0", "eth0")}
     monkeypatch.setattr(socket, "gethostbyname_ex", of_name)
     monkeypatch.setattr(addresses, "towards", lambda host: default)
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: stats)
     assert addresses.shared_address(["a-1", "b-2"]) == found
     assert addresses.shared_address(["a-1", "a-1"]) == "127.0.0.1"
     group = SimpleNamespace(hosts=["a-1", "b-2"])

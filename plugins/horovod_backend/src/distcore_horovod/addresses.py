@@ -20,7 +20,8 @@ def shared_address(hosts: list[str]) -> str:
 
 def reached_address() -> str:
     """The IPv4 address by which other machines reach this one: of its name, unless that leads to
-    the loopback here (as Debian has it); else of the default route, else of any interface."""
+    the loopback here (as Debian has it); else of the default route, else of any interface that is
+    up."""
     import psutil
 
     name = socket.gethostname()
@@ -28,11 +29,12 @@ def reached_address() -> str:
     with suppress(OSError):
         found += socket.gethostbyname_ex(name)[2]
     found += filter(None, [towards(ELSEWHERE)])
+    down = {interface for interface, each in psutil.net_if_stats().items() if not each.isup}
     found += [
         each.address
-        for addresses in psutil.net_if_addrs().values()
+        for interface, addresses in psutil.net_if_addrs().items()
         for each in addresses
-        if each.family == socket.AF_INET
+        if each.family == socket.AF_INET and interface not in down
     ]
     return next((each for each in found if not each.startswith("127.")), name)
 
