@@ -34,7 +34,7 @@ _met: list[Any] = []
 """Where the worker group's store is, the store, and how many ranks met there, each time that they
 did in this process."""
 
-_held: list[socket.socket] = []
+_held: socket.socket | None = None
 """What keeps the port that `free_port` gave last."""
 
 
@@ -77,15 +77,17 @@ def is_loopback(host: str) -> bool:
 
 def free_port(address: str) -> int:
     """A port of an address of this machine, for a MASTER_PORT: rank 0 can listen there, and no
-    other socket gets it by chance until this process ends or asks for another port."""
-    while _held:
-        _held.pop().close()
+    other socket gets it by chance until this process ends or asks for another port. What listens
+    there must set SO_REUSEADDR, as torch and `socket.create_server` do."""
+    global _held
+    if _held is not None:
+        _held.close()
     holder = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind((address, 0))
     port = int(holder.getsockname()[1])
     if sys.platform == "linux":  # where another may listen beside a socket that only has the port
-        _held.append(holder)
+        _held = holder
     else:
         holder.close()
     return port
