@@ -40,7 +40,7 @@ from distcore_torch.training import checkpoint
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.gradients import slices
 from distcore_torch.training.monitor import Monitor
-from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.plan import TrainPlan, ludwigs_otherwise
 from distcore_torch.training.random_numbers import random_key
 from distcore_torch.training.rank_process import last_checkpoint
 from distcore_torch.training.round import round_of
@@ -679,13 +679,20 @@ def test_rounds_of_a_plan(options, due):
     ("options", "said"),
     [
         ({"steps_per_checkpoint": 10}, ""),
-        ({"steps_per_checkpoint": 15}, "15 is more than the 10 steps .* every 1.5 epochs"),
+        ({"steps_per_checkpoint": 15}, r"15 is more .* an epoch \(10\): .* every 1.5 epochs"),
+        ({"steps_per_checkpoint": 2000, "epochs": 900}, "every 200.0 epochs"),
+        (
+            {"batch_size": 200, "steps_per_checkpoint": 2000, "epochs": 9000},
+            r"an epoch \(1\): .* every 2,000.0 epochs",
+        ),
         ({"steps_per_checkpoint": 99, "epochs": 1}, ""),
         ({"gradient_accumulation_steps": 2}, ""),
         (
             {"gradient_accumulation_steps": 2, "train_steps": 9, "steps_per_checkpoint": 3},
-            "trainer.train_steps and trainer.steps_per_checkpoint count updates .* of 2 batches",
+            "trainer.train_steps and trainer.steps_per_checkpoint count updates .* of 2 batches "
+            r"\(gradient_acc",
         ),
+        ({"effective_batch_size": 32, "train_steps": 9}, r"batches \(effective_batch_size\)"),
         (
             {
                 "gradient_accumulation_steps": 2,
@@ -695,12 +702,20 @@ def test_rounds_of_a_plan(options, due):
         ),
     ],
 )
-def test_where_steps_mean_something_else_in_ludwig_it_is_told(options, said, caplog):
+def test_where_steps_mean_something_else_in_ludwig_it_is_told(options, said):
     """A checkpoint every 1,000 steps of a short epoch had early_stop wait for 200 epochs."""
-    run = TinyRun({"batch_size": 16 // options.get("gradient_accumulation_steps", 1), **options})
-    tiny_loop(run, SingleProcess())
-    assert re.search(said, caplog.text)
-    assert bool(said) == bool(caplog.text)
+    passes = options.get("gradient_accumulation_steps", 1)
+    options = TrainerOptions.model_validate({"batch_size": 16 // passes, **options})
+    told = " ".join(ludwigs_otherwise(TrainPlan.of(options, workers=1, rows=160), options))
+    assert re.search(said, told)
+    assert bool(said) == bool(told)
+
+
+def test_what_plan_notes_no_run_warns_of(caplog):
+    """Each resume, trial and replay did, also of train_steps that the search had set."""
+    accumulated = {"batch_size": 8, "gradient_accumulation_steps": 2, "train_steps": 9}
+    tiny_loop(TinyRun({**accumulated, "steps_per_checkpoint": 15}), SingleProcess())
+    assert not caplog.text
 
 
 @pytest.mark.parametrize(

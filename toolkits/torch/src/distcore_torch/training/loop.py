@@ -30,7 +30,6 @@ from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.ledger import Ledger
 from distcore_torch.training.monitor import Monitor, tell_passed_over
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
-from distcore_torch.training.plan import ludwigs_otherwise
 from distcore_torch.training.round import round_of
 from distcore_torch.training.rounds import Rounds
 from distcore_torch.training.saver import Saver
@@ -122,8 +121,6 @@ class TrainLoop:
         self.monitor = Monitor(work.features, options, work.validation is not None)
         if self.monitor.passed_over and strategy.rank.index == 0:
             tell_passed_over(self.monitor.passed_over, "the last weights are kept")
-        for each in ludwigs_otherwise(plan, options) if strategy.rank.index == 0 else ():
-            log.warning("%s.", each)
         loaders = {"training": work.train_in_order, "validation": work.validation}
         self.rounds = Rounds(
             work.module,

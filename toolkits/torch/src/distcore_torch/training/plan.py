@@ -87,9 +87,9 @@ def ludwigs_otherwise(plan: TrainPlan, options: TrainerOptions) -> list[str]:
     found = []
     if plan.steps_per_round > plan.steps_per_epoch:
         found.append(
-            f"trainer.steps_per_checkpoint {options.steps_per_checkpoint} is more than the "
-            f"{plan.steps_per_epoch} steps of an epoch: evaluations, and with them early_stop, "
-            f"come every {plan.steps_per_round / plan.steps_per_epoch:.3g} epochs. Ludwig has them "
+            f"trainer.steps_per_checkpoint {options.steps_per_checkpoint} is more than the steps "
+            f"of an epoch ({plan.steps_per_epoch:,}): evaluations, and with them early_stop, come "
+            f"every {plan.steps_per_round / plan.steps_per_epoch:,.1f} epochs. Ludwig has them "
             "after each: leave it out for that"
         )
     scheduler = options.learning_rate_scheduler
@@ -101,10 +101,12 @@ def ludwigs_otherwise(plan: TrainPlan, options: TrainerOptions) -> list[str]:
     }
     if plan.accumulation > 1 and any(counted.values()):
         named = [f"trainer.{name}" for name, given in counted.items() if given]
+        cause = "gradient_accumulation_steps"
+        if options.gradient_accumulation_steps == "auto":
+            cause = "effective_batch_size"
         found.append(
             f"{' and '.join(named)} count{'s' if len(named) == 1 else ''} updates of the weights, "
-            f"each of {plan.accumulation} batches (gradient_accumulation_steps); Ludwig counts "
-            "batches"
+            f"each of {plan.accumulation} batches ({cause}); Ludwig counts batches"
         )
     return found
 
