@@ -489,14 +489,24 @@ def test_a_module_that_comes_in_evaluation_mode_is_trained_as_any():
     assert weights_digest(loop.work.module) == in_process(TinyRun({"epochs": 1}))["digest"]
 
 
+class LookedAt(Progress):
+    """(first, done) after each change: another thread may look between any two."""
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name in ("first", "done"):
+            self.__dict__.setdefault("seen", []).append((getattr(self, "first", 0), self.done))
+
+
 def test_progress_counts_the_steps_and_those_before_this_process(tmp_path):
     run = TinyRun({"epochs": 2}, checkpoints=str(tmp_path), kill={0: 12}, signal=signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         in_process(run)
     loop = tiny_loop(run, SingleProcess())[0]
+    progress = loop.progress = LookedAt()
     loop.resume(tmp_path)
     loop.run()
-    progress = loop.progress
+    assert all(first == 13 for first, done in progress.seen if done)
     assert (progress.first, progress.done, progress.total) == (13, 20, 20)
     assert progress.rows_per_unit == 15  # 150 rows in 10 steps
 

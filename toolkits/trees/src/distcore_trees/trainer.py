@@ -231,7 +231,7 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
             lambda rounds: checkpoints.save(rounds, forests, statistics),
             progress,
         )
-        progress.done = progress.first = boosting.rounds
+        progress.first = progress.done = boosting.rounds  # `first` first: it is read meanwhile
         return boosting
 
     def _aims(

@@ -171,7 +171,7 @@ class TrainLoop:
         plan, state = self.work.plan, self.state
         rows = plan.rows / plan.steps_per_epoch  # of a step: the last of an epoch may have fewer
         self.progress.begin("train", plan.total_steps, "steps", rows)
-        self.progress.done = self.progress.first = state.step
+        self.progress.first = self.progress.done = state.step  # `first` first: it is read meanwhile
         self.work.module.train()
         self._unsaved = unsaved_buffers(self.work.module) if self._first else {}
         if self.work.validation is not None or self.work.train_in_order is not None:
