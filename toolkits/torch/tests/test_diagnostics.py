@@ -1,6 +1,7 @@
 """What the report draws of a test split, of rows that can be counted by hand."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -114,6 +115,18 @@ def test_pairs_are_of_all_rows_however_they_come(ratings):
         assert pairs == sorted(pairs)  # in the order of the rows
         counts, _ = np.histogram([truth for truth, _ in pairs], 5, (0, target[-1]))
         assert (np.abs(counts - 200) < 60).all()  # of 200, by chance: 12.6
+
+
+def test_rows_that_are_not_drawn_cost_no_sort(monkeypatch):
+    """Each batch of a long evaluation sorted the thousand that are kept."""
+    drawn = Residuals()
+    target = np.arange(100.0)
+    for _ in range(1000):
+        drawn.update(target, target)
+    monkeypatch.setattr(np, "argsort", sorts := Mock(side_effect=np.argsort))
+    for _ in range(100):
+        drawn.update(target, target)
+    assert 0 < sorts.call_count < 80  # a hundred times a hundredth of a hundred rows: 63
 
 
 def test_pairs_of_few_rows_are_all(monkeypatch):

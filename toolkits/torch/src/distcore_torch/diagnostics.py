@@ -168,6 +168,7 @@ class Residuals:
         self.parts: list[NDArray[np.float64]] = []
         self.kept = 0
         self.pairs, self.chances, self.rows = np.zeros((0, 2)), np.zeros(0, np.int64), 0
+        self.highest = 0  # of the chances
 
     def update(self, output: NDArray[np.float64], target: NDArray[np.float64]) -> None:
         """Both [B]."""
@@ -176,19 +177,22 @@ class Residuals:
             places = np.arange(self.rows, self.rows + len(target), dtype=np.uint64)
             self.rows += len(target)
             # A piece counts from 0; with the targets, pieces draw unlike rows.
-            mixed = row_hashes(CHANCE, places) ^ np.ascontiguousarray(target).view(np.uint64)
+            mixed = places ^ np.ascontiguousarray(target).view(np.uint64)
             chances = (row_hashes(CHANCE, mixed) >> np.uint64(1)).astype(np.int64)
             self._pair(np.stack([target, output], 1), chances)
 
     def _pair(self, pairs: NDArray[np.float64], chances: NDArray[np.int64]) -> None:
         """Keep the PAIRS rows with the lowest chances, in the order of the rows."""
         if len(self.pairs) == PAIRS:
-            below = chances < self.chances.max()
+            below = chances < self.highest
             pairs, chances = pairs[below], chances[below]
+        if not len(chances):  # as in most of many batches
+            return
         pairs = np.concatenate([self.pairs, pairs])
         chances = np.concatenate([self.chances, chances])
         lowest = np.sort(np.argsort(chances, kind="stable")[:PAIRS])
         self.pairs, self.chances = pairs[lowest], chances[lowest]
+        self.highest = self.chances.max()
 
     def _keep(self, residuals: NDArray[np.float64]) -> None:
         part = residuals[: max(SAMPLE - self.kept, 0)]
