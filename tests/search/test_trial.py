@@ -37,7 +37,8 @@ def work(tmp_path, config, objective, **more):
     [
         (None, "validation", ("y", "roc_auc")),
         ({"epochs": 3}, "test", ("y", "roc_auc")),
-        ({}, "training", ("y", "roc_auc")),
+        ({}, "training", ("y", None)),
+        ({"validation_metric": "roc_auc"}, "training", ("y", "roc_auc")),
         ({"validation_metric": "loss"}, "validation", (None, "loss")),
         ({"validation_field": "z"}, "validation", ("z", None)),
         # by y's accuracy, and by the first output that has one: the other was not filled in
@@ -60,9 +61,10 @@ def test_a_trial_of_an_older_search_goes_on_as_it_was_begun(tmp_path):
     """Its checkpoints would be refused, so that its model could not be made."""
     before = work(tmp_path, {"trainer": {"validation_field": "y"}}, Objective("y", "a", "maximize"))
     assert trial_values(before, {})["trainer"] == {"validation_field": "y"}
-    before = work(tmp_path, {}, Objective("y", "a", "maximize"))
-    made = trial_values(before, {})["trainer"]
-    assert made == {"validation_field": "y", "validation_metric": "a"}
+    for split in ("validation", "training"):
+        before = work(tmp_path, {}, Objective("y", "a", "maximize", split))
+        made = trial_values(before, {})["trainer"]
+        assert made == {"validation_field": "y", "validation_metric": "a"}
 
 
 CURVES = {

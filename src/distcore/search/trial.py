@@ -183,10 +183,9 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     trainer = dict(config.get("trainer") or {})
     chosen = (trainer.get("validation_field"), trainer.get("validation_metric"))
     if agrees(work.objective, *chosen) and (work.given is not None or chosen == (None, None)):
-        trainer |= {
-            "validation_field": work.objective.feature,
-            "validation_metric": work.objective.metric,
-        }
+        trainer["validation_field"] = work.objective.feature
+        if work.given is None or work.objective.split != "training":  # which picks no round
+            trainer["validation_metric"] = work.objective.metric
     config["trainer"] = {**(work.given or {}), **trainer}
     return config
 
