@@ -213,10 +213,7 @@ def _outcome(
     is_last: bool = False,
 ) -> JSON:
     """is_last: whether the last evaluation is of the model, and so the one among equals."""
-    score, place = objective.of_statistics(trained.statistics)
-    if is_last and place is not None:
-        values = trained.statistics[objective.told][objective.feature][objective.metric]
-        place = len(values) - 1 if values[-1] == score else place
+    score, place = objective.of_statistics(trained.statistics, is_last)
     found: JSON = {
         "rounds": _rounds(trained.statistics),
         "round": None if place is None else place + 1,

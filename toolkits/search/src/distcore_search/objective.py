@@ -47,21 +47,24 @@ class Objective:
         one."""
         return finite(metrics.get(self.told, {}).get(self.feature, {}).get(self.metric))
 
-    def of_statistics(self, statistics: JSON) -> tuple[float | None, int | None]:
+    def of_statistics(
+        self, statistics: JSON, last: bool = False
+    ) -> tuple[float | None, int | None]:
         """`best_of` the values of {split: {feature: {metric: [a value a round]}}}."""
         values = statistics.get(self.told, {}).get(self.feature, {}).get(self.metric, [])
-        return self.best_of(values)
+        return self.best_of(values, last)
 
-    def best_of(self, values: Sequence[Any]) -> tuple[float | None, int | None]:
-        """The best finite value, the first of equals, and its position. Of the training split the
-        last: no round is kept for being the best there."""
+    def best_of(self, values: Sequence[Any], last: bool = False) -> tuple[float | None, int | None]:
+        """The best finite value, the first of equals, and its position; None if there is none. Of
+        the training split the last value, if it is finite: no round is kept for being the best
+        there. last: whether the last value, if it is one of the best, is the one among them."""
         best, place = None, None
-        for index, each in enumerate(values):
+        for index, each in enumerate(values[-1:] if self.split == "training" else values):
             value = finite(each)
-            if value is not None and (
-                best is None or self.split == "training" or self.better(value, best)
-            ):
+            if value is not None and (best is None or self.better(value, best)):
                 best, place = value, index
+        if place is not None and (self.split == "training" or (last and values[-1] == best)):
+            place = len(values) - 1
         return best, place
 
     def better(self, value: float, other: float) -> bool:
