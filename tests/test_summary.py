@@ -88,7 +88,28 @@ def test_without_validation_rows_the_scores_are_those_of_the_last_round():
     """Also where the loss of an earlier one was the same."""
     curves = {"y": {"loss": [0.5, 0.4, 0.5], "accuracy": [0.6, 0.7, 0.8]}}
     best = {"feature": "y", "metric": "loss", "value": 0.5}
-    assert [_best_place({split: curves}, best, 3) for split in ("training", "validation")] == [2, 0]
+    assert [_best_place(judged, best, 3) for judged in ({}, curves)] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("split", "best_evaluation", "accuracy"),
+    [
+        ("training", None, 0.8),
+        ("training", 1, 0.6),  # a plugin's trainer that picks its best there
+        ("validation", 1, 0.8),
+    ],
+)
+def test_scores_are_of_the_round_that_the_trainer_says_is_its_best(
+    tmp_path, split, best_evaluation, accuracy
+):
+    """Those of the last round stood beside a best of the first."""
+    curves = {"y": {"loss": [0.5, 0.4, 0.5], "accuracy": [0.6, 0.7, 0.8]}}
+    best = {"epoch": 1, "step": 7, "feature": "y", "metric": "loss", "value": 0.5}
+    statistics = {"training": curves}
+    trained = TrainResult(model=tmp_path, statistics=statistics, best=best, steps=3, epochs=3.0)
+    told = {"evaluation": 3, "split": split, "best_evaluation": best_evaluation}
+    scores = summary_of(session_after(**told), trained)["scores"]
+    assert scores["y"]["accuracy"] == {"training": accuracy}
 
 
 def test_a_run_gone_on_with_after_its_last_round_has_the_summary_of_one_that_was_not(place):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import resource
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distcore.workflow.training_log import NAME as LOG
 from distcore_core.contracts import JSON
@@ -29,7 +29,7 @@ def summary_of(session: Session, trained: TrainResult, resumed: bool = False) ->
 
     resumed: whether the run was gone on with, so that its stages are those of its last start."""
     last = last_round(session, trained)
-    scores = _training_scores(trained, is_of_the_model(last))
+    scores = _training_scores(trained, last)
     stages = [each._asdict() for each in session.progress.stages_finished]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT_OF_PEAK
     return {
@@ -98,26 +98,27 @@ def _best_of(last: JSON) -> JSON:
     return {"feature": last["feature"], "metric": last["metric"], "value": last["best"]}
 
 
-def _training_scores(trained: TrainResult, is_last: bool) -> JSON:
-    """{output feature: {metric: {split: value in the best round}}}. is_last: whether that is the
-    last one."""
+def _training_scores(trained: TrainResult, last: JSON) -> JSON:
+    """{output feature: {metric: {split: value in the best round}}}. last: the last one."""
     scores: JSON = {}
-    best = trained.best
+    best, is_last = trained.best, is_of_the_model(last)
+    # A plugin's trainer may go by the training split all the same.
+    judged = "validation" if last.get("best_evaluation") is None else last["split"]
+    curves = trained.statistics.get(judged, {})
     for split, outputs in trained.statistics.items():
         for output, metrics in outputs.items():
             for metric, values in metrics.items():
                 count = len(values)
-                place = count - 1 if is_last else _best_place(trained.statistics, best, count)
+                place = count - 1 if is_last else _best_place(curves, best, count)
                 if values and isinstance(values[place], int | float):
                     scores.setdefault(output, {}).setdefault(metric, {})[split] = values[place]
     return scores
 
 
-def _best_place(statistics: JSON, best: JSON, count: int) -> int:
-    """The index of the best round among `count`, the first of equals; without validation rows
-    the last one."""
-    judged = statistics.get("validation", {}).get(best.get("feature"), {})
-    values = judged.get(best.get("metric"), [])
+def _best_place(judged: Any, best: JSON, count: int) -> int:
+    """The index of the best round among `count`, the first of equals; the last one if none is.
+    judged: {output feature: {metric: [a value a round]}} of the split that picks it."""
+    values = judged.get(best.get("feature"), {}).get(best.get("metric"), [])
     if best.get("value") in values and len(values) == count:
         return int(values.index(best["value"]))
     return count - 1
