@@ -38,6 +38,7 @@ from distcore_report.compare import (
     differences,
     in_doubt,
     in_words,
+    metrics,
     on_a_page,
     rows_differ,
     several,
@@ -197,6 +198,21 @@ def test_many_runs_are_compared_in_lines_that_can_be_read() -> None:
     assert max(map(len, lines)) <= 120
     assert sum(line.startswith("CONFIG") for line in lines) == 6
     assert sum(line.startswith("an_option_40") for line in lines) == 6
+
+
+@pytest.mark.parametrize("best", [None, 0.2])
+def test_of_runs_that_pick_no_round_the_last_scores_are_compared(best: float | None) -> None:
+    """Without validation rows no score stood there."""
+    split = "training" if best is None else "validation"
+    told = {"split": split, "feature": "y", "metric": "loss"}
+    log = [
+        {**told, "evaluation": at, "best": best, "metrics": {split: {"y": {"loss": value}}}}
+        for at, value in enumerate([0.2, 0.4], 1)
+    ]
+    runs = [Run(name, "", "finished", log=log) for name in ("one", "other")]
+    kind = "last" if best is None else "best"
+    value = "0.4" if best is None else "0.2"
+    assert metrics(runs) == [(f"{kind} {split} y loss", value, value)]
 
 
 def test_a_page_says_that_it_draws_some_of_many_runs_alone() -> None:

@@ -198,12 +198,15 @@ def _text(value: Any) -> str:
 
 
 def metrics(runs: Sequence[Run]) -> Rows:
-    """(metric, its value in each run): the best validation value, then every metric of the test
-    split."""
+    """(metric, its value in each run): the best validation value, or the last where none is picked,
+    then every metric of the test split."""
     rows: Rows = []
     for watched in dict.fromkeys(run.watched for run in runs if run.watched):
-        values = [run.best if run.watched == watched else None for run in runs]
-        rows.append((" ".join(["best", *watched]), *map(shown, values)))
+        kind, values = "best", [run.best if run.watched == watched else None for run in runs]
+        if all(value is None for value in values):
+            told = [run.curve(*watched) if run.watched == watched else {} for run in runs]
+            kind, values = "last", [next(reversed(each.values()), None) for each in told]
+        rows.append((" ".join([kind, *watched]), *map(shown, values)))
     names = dict.fromkeys(
         (output, name) for run in runs for output, each in run.test.items() for name in each
     )
