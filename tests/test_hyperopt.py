@@ -996,3 +996,20 @@ def test_trials_reach_their_schedulers_max_t(place):
     config = json.loads((trial / "description.json").read_text())["config"]
     assert (config["trainer"]["epochs"], config["trainer"]["early_stop"]) == (7, -1)
     assert read_record(trial)["rounds"] == 7
+
+
+def test_a_search_gone_on_with_under_another_scheduler_trains_as_that_one_says(place):
+    """Its new trials were still trained as the first one said."""
+    text = (place.folder / place.config).read_text().replace("epochs: 1, ", "")
+
+    def trained(samples, max_t, *more):
+        scheduler = f"{{type: asha, grace_period: {max_t}, max_t: {max_t}}}"
+        asked = f"num_samples: {samples}, scheduler: {scheduler}"
+        place.write(place.config, text + SECTION.replace("num_samples: 3", asked))
+        done = good(place, *more)
+        assert f"each trial has trainer.early_stop: -1 and trainer.epochs: {max_t}," in done.err
+        return read_record(folder(place) / "trials" / f"{samples - 1:04d}")["rounds"]
+
+    assert trained(1, 2) == 2
+    assert trained(2, 4, "--resume") == 4
+    assert unsealed((folder(place) / "search.json").read_bytes())["given"]["epochs"] == 4

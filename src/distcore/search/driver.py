@@ -112,7 +112,9 @@ class Search:
         session, section = self.session, self.section
         session.directory = directory
         before = read_sealed(directory / SEARCH, CHANGED) if resume else None
-        given = self._given() if before is None else before.get("given")
+        given: JSON | None = self._given()
+        if before is not None and before.get("given") is None:  # see `TrialWork.given`
+            given = None
         read, written = places(session, self.data, directory)
         work = TrialWork(
             config=self.values,
