@@ -1,10 +1,15 @@
 """What an executor is asked to run."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from distcore.config.yaml_document import parse
+from distcore.search.driver import Search
 from distcore.search.job import given_by, points_of
 from distcore.search.section import read_section
+from distcore_core.contracts import TRAINER
+from distcore_core.registry.manager import Plugins
 from distcore_search.options import ExecutorOptions
 from distcore_torch.train_options import TrainerOptions
 
@@ -46,3 +51,20 @@ def test_under_a_scheduler_trials_train_until_it_stops_them(scheduler, written, 
     options = ExecutorOptions.model_validate({"scheduler": scheduler})
     trainers = [TrainerOptions(), TrainerOptions.model_validate(written)]
     assert given_by(options.scheduler, trainers, written) == given
+
+
+@pytest.mark.parametrize(
+    ("trainer", "given"),
+    [
+        ("local", {"early_stop": -1, "epochs": 50}),
+        ("data_parallel", {"early_stop": -1, "epochs": 50}),
+        ("lightgbm", {}),  # it was given both, and reads neither
+    ],
+)
+def test_trees_are_given_nothing(trainer, given):
+    search = object.__new__(Search)
+    search.session = SimpleNamespace(make=lambda kind: Plugins().make(TRAINER, trainer, {}))
+    search.options = ExecutorOptions.model_validate({"scheduler": {"type": "asha", "max_t": 50}})
+    search.section = SimpleNamespace(values={})
+    search.configs = [SimpleNamespace(trainer=TrainerOptions())]
+    assert search._given() == given

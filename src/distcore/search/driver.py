@@ -240,9 +240,9 @@ class Search:
 
     def _given(self) -> JSON:
         """See `TrialWork.given`; nothing for trees, which have rounds of their own."""
-        from distcore_torch.training.bound import BoundTrainer
+        from distcore_torch.training.trainer import TorchTrainer
 
-        if not isinstance(self.session.make(TRAINER), BoundTrainer):
+        if not isinstance(self.session.make(TRAINER), TorchTrainer):
             return {}
         written = self.section.values.get("trainer") or {}
         scheduler = self.options.scheduler
