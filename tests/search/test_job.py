@@ -33,7 +33,7 @@ def test_points_for_which_there_are_no_samples_are_told(samples, told, caplog):
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "written", "given"),
+    ("scheduler", "said", "given"),
     [
         ({"type": "fifo"}, {}, {}),
         # they had 5 and 100: none came to its max_t
@@ -47,10 +47,18 @@ def test_points_for_which_there_are_no_samples_are_told(samples, told, caplog):
         ({"type": "median_stopping_rule"}, {}, {"early_stop": -1}),
     ],
 )
-def test_under_a_scheduler_trials_train_until_it_stops_them(scheduler, written, given):
+def test_under_a_scheduler_trials_train_until_it_stops_them(scheduler, said, given):
     options = ExecutorOptions.model_validate({"scheduler": scheduler})
-    trainers = [TrainerOptions(), TrainerOptions.model_validate(written)]
-    assert given_by(options.scheduler, trainers, written) == given
+    assert given_by(options.scheduler, [TrainerOptions.model_validate(said)] * 2) == given
+
+
+def test_what_is_searched_is_not_said_to_be_given():
+    scheduler = ExecutorOptions.model_validate({"scheduler": {"type": "asha"}}).scheduler
+    tried = [{"epochs": 3, "early_stop": 5}, {"epochs": 9, "early_stop": 5}]
+    assert given_by(scheduler, [TrainerOptions.model_validate(each) for each in tried]) == {}
+    tried = [{"epochs": 3}, {"early_stop": 5}]  # of the parameter `.`
+    given = given_by(scheduler, [TrainerOptions.model_validate(each) for each in tried])
+    assert given == {"early_stop": -1, "epochs": 100}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +73,5 @@ def test_trees_are_given_nothing(trainer, given):
     search = object.__new__(Search)
     search.session = SimpleNamespace(make=lambda kind: Plugins().make(TRAINER, trainer, {}))
     search.options = ExecutorOptions.model_validate({"scheduler": {"type": "asha", "max_t": 50}})
-    search.section = SimpleNamespace(values={})
     search.configs = [SimpleNamespace(trainer=TrainerOptions())]
     assert search._given() == given

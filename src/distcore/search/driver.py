@@ -244,9 +244,7 @@ class Search:
 
         if not isinstance(self.session.make(TRAINER), TorchTrainer):
             return {}
-        written = self.section.values.get("trainer") or {}
-        scheduler = self.options.scheduler
-        return given_by(scheduler, [each.trainer for each in self.configs], written)
+        return given_by(self.options.scheduler, [each.trainer for each in self.configs])
 
     def _run_trials(self, job: SearchJob, work: TrialWork, shown: Path) -> SearchOutcome:
         session, again = self.session, begin_again(work)

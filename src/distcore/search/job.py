@@ -124,24 +124,24 @@ def job_of(
     )
 
 
-def given_by(scheduler: Any, trainers: Sequence[Any], written: Mapping[str, Any]) -> JSON:
+def given_by(scheduler: Any, trainers: Sequence[Any]) -> JSON:
     """Options of `trainer` that each trial has under a scheduler, as in Ludwig: it alone stops it,
     once it has trained up to `max_t`.
 
     Args:
         scheduler: The executor's option.
-        trainers: The section of each config that could be tried.
-        written: What the config says in that section, which stays.
+        trainers: The section of each config that could be tried; what each of them says stays.
     """
     if scheduler.type == "fifo":
         return {}
+    written = set.intersection(*(each.model_fields_set for each in trainers))
     found = {} if "early_stop" in written else {"early_stop": -1}
     rounds = getattr(scheduler, "max_t", None)
     if scheduler.time_attr != "training_iteration" or any(
         each.steps_per_checkpoint or each.checkpoints_per_epoch for each in trainers
     ):  # no round is an epoch
         rounds = None
-    if rounds is not None and not {"epochs", "train_steps"} & written.keys():
+    if rounds is not None and not {"epochs", "train_steps"} & written:
         found["epochs"] = rounds
     return found
 
