@@ -39,6 +39,8 @@ def test_points_for_which_there_are_no_samples_are_told(samples, told, caplog):
         # they had 5 and 100: none came to its max_t
         ({"type": "asha", "max_t": 300}, {}, {"early_stop": -1, "epochs": 300}),
         ({"type": "hyperband"}, {"early_stop": 3}, {"epochs": 81}),
+        # they were ended at max_t all the same
+        ({"type": "asha", "stop_last_trials": False}, {}, {"early_stop": -1}),
         ({"type": "asha", "max_t": 300}, {"epochs": 50}, {"early_stop": -1}),
         ({"type": "asha", "max_t": 300}, {"train_steps": 50}, {"early_stop": -1}),
         # no round, and no second, is an epoch

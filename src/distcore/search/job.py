@@ -136,7 +136,7 @@ def given_by(scheduler: Any, trainers: Sequence[Any]) -> JSON:
         return {}
     written = set.intersection(*(each.model_fields_set for each in trainers))
     found = {} if "early_stop" in written else {"early_stop": -1}
-    rounds = getattr(scheduler, "max_t", None)
+    rounds = scheduler.limit
     if scheduler.time_attr != "training_iteration" or any(
         each.steps_per_checkpoint or each.checkpoints_per_epoch for each in trainers
     ):  # no round is an epoch
