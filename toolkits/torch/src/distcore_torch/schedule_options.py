@@ -39,7 +39,7 @@ class Scheduling(Options):
     reduce_eval_metric: str = Field(
         "loss",
         description="Metric that is watched for a plateau: of the output whose metric picks the "
-        "best round; where that is the combined loss, of the first output that has it.",
+        "best round; where that has none such, of the first output that has it.",
     )
     reduce_eval_split: Literal["training", "train", "validation", "test"] = Field(
         "training", description="Split whose metric is watched."

@@ -618,14 +618,16 @@ def test_a_plateau_may_be_of_either_split(split):
         ({"validation_metric": "loss"}, "of z", "z"),
         ({"validation_field": "combined"}, "loss", "combined"),
         ({"validation_field": "z"}, "usual", "z"),
+        ({"validation_field": "y"}, "of z", "z"),
+        ({"validation_field": "z"}, "of y", "y"),
         ({"validation_field": "combined"}, "nonsense", None),
-        ({"validation_field": "y"}, "of z", None),
+        ({"validation_field": "z"}, "nonsense", None),
     ],
 )
 def test_a_plateau_of_a_metric_is_that_of_an_output(asked, metric, watched, monkeypatch):
-    """Each trial of a search for the combined loss failed where `train` works: combined has the
-    loss alone."""
-    metrics = {"y": ["usual"], "z": ["usual", "of z"]}
+    """Each trial of a search for the combined loss, or a metric of z, failed where `train` works:
+    the field is what the search is after."""
+    metrics = {"y": ["usual", "of y"], "z": ["usual", "of z"]}
     higher = SimpleNamespace(higher_is_better=True)
     monkeypatch.setattr(
         TinyFeature, "metrics", lambda self, _: dict.fromkeys(metrics[self.name], higher)
@@ -634,7 +636,7 @@ def test_a_plateau_of_a_metric_is_that_of_an_output(asked, metric, watched, monk
     scheduler["reduce_eval_split"] = "validation"
     options = TrainerOptions.model_validate({"learning_rate_scheduler": scheduler, **asked})
     if watched is None:
-        with pytest.raises(ConfigError, match=f"'y' has no metric '{metric}'; it has loss, usual"):
+        with pytest.raises(ConfigError, match=f"'y' has no metric '{metric}'; it has loss, of y"):
             Monitor(TinyFeatures(), options, validates=True)
         return
     monitor = Monitor(TinyFeatures(), options, validates=True)

@@ -55,11 +55,12 @@ class Monitor:
         self._plateau_field, self._plateau_metric = self.field, scheduler.reduce_eval_metric
         higher = False
         if scheduler.reduce_on_plateau:
-            if self.field == COMBINED and self._plateau_metric != "loss":
-                # A search for the combined loss has that field, where the config names none.
+            if self._plateau_metric != "loss":
+                # A search sets the field to what it is after, where the config names none.
                 outputs, metric = self._features.outputs, self._plateau_metric
-                having = (each for each in outputs if metric in self._metrics(each))
-                self._plateau_field = next(having, outputs[0]).name
+                having = [each.name for each in outputs if metric in self._metrics(each)]
+                if self.field not in having:
+                    self._plateau_field = next(iter(having), outputs[0].name)
             self._check_plateau(scheduler, validates, options.evaluate_training_set)
             higher = self._higher(self._plateau_field, self._plateau_metric)
         self.plateau_direction: Literal["min", "max"] = "max" if higher else "min"
