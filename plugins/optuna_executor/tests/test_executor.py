@@ -159,6 +159,23 @@ def test_a_trial_whose_rounds_have_no_value_ends_at_max_t(tmp_path):
     assert 3 <= record["rounds"] < stubborn_trials.ROUNDS_WITHOUT
 
 
+@pytest.mark.parametrize(
+    ("given", "stopped"),
+    [(None, True), ({"early_stop": -1}, True), ({"early_stop": -1, "epochs": 3}, False)],
+)
+@pytest.mark.parametrize("bad", [True, False])
+def test_a_trial_whose_epochs_end_at_max_t_is_not_stopped_there(given, stopped, bad):
+    """It was as it ended by itself: its process was lost, and its model made a second time."""
+    loop = object.__new__(executor._Loop)
+    scheduler = {"type": "asha", "max_t": 3}
+    loop.executor = SimpleNamespace(options=LocalOptions.model_validate({"scheduler": scheduler}))
+    loop.job = SimpleNamespace(work=SimpleNamespace(given=given))
+    loop.objective = SimpleNamespace(of_round=lambda metrics: 0.5)
+    loop.study = SimpleNamespace(report=lambda *_: bad)
+    rounds = [SimpleNamespace(metrics={}, number=number, seconds=0.1) for number in (2, 3)]
+    assert [loop._report(None, each) for each in rounds] == [bad, stopped]
+
+
 class Unreadable:
     """Pickles, and raises where it is read."""
 

@@ -113,7 +113,7 @@ class Search:
         session.directory = directory
         before = read_sealed(directory / SEARCH, CHANGED) if resume else None
         given: JSON | None = self._given()
-        if before is not None and before.get("given") is None:  # see `TrialWork.given`
+        if before is not None and before.get("given") is None:  # see `SearchWork.given`
             given = None
         read, written = places(session, self.data, directory)
         work = TrialWork(
@@ -239,7 +239,7 @@ class Search:
         return {"type": reference.name, **trainer.bound} if trainer.bound else None
 
     def _given(self) -> JSON:
-        """See `TrialWork.given`; nothing for trees, which have rounds of their own."""
+        """See `SearchWork.given`; nothing for trees, which have rounds of their own."""
         from distcore_torch.training.trainer import TorchTrainer
 
         if not isinstance(self.session.make(TRAINER), TorchTrainer):

@@ -130,11 +130,12 @@ def given_by(scheduler: Any, trainers: Sequence[Any]) -> JSON:
 
     Args:
         scheduler: The executor's option.
-        trainers: The section of each config that could be tried; what each of them says stays.
+        trainers: The section of each config that could be tried; what one of them says itself is
+            given to none, so that those with epochs end after these.
     """
     if scheduler.type == "fifo":
         return {}
-    written = set.intersection(*(each.model_fields_set for each in trainers))
+    written = set[str]().union(*(each.model_fields_set for each in trainers))
     found = {} if "early_stop" in written else {"early_stop": -1}
     rounds = scheduler.limit
     if scheduler.time_attr != "training_iteration" or any(

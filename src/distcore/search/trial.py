@@ -62,8 +62,6 @@ class TrialWork(SearchWork):
     cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or
         builds its own.
     data: `hollow` if there is that cache: every trial pickles it.
-    given: options of `trainer` that a trial has where its config names none; None: the search was
-        begun by a version that kept none of them, and goes on as it was begun.
     """
 
     config: Values
@@ -71,7 +69,6 @@ class TrialWork(SearchWork):
     cache: Cache | None = None
     backend: str | None = None
     skip: frozenset[str] = frozenset()
-    given: JSON | None = None
 
 
 def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:

@@ -221,7 +221,9 @@ class _Loop:
         """Tell the study of a round; True: the trial should be stopped."""
         value, scheduler = self.objective.of_round(found.metrics), self.executor.options.scheduler
         bad = value is not None and self.study.report(trial, value, scheduler.time(found))
-        return bad or scheduler.is_over(found)
+        if not scheduler.is_over(found):
+            return bad
+        return "epochs" not in (self.job.work.given or {})  # else it ends there by itself
 
     def _note_stop(self, each: Running) -> None:
         """A trial is to be stopped for good. Its record says so first: a driver that is killed

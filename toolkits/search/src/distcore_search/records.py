@@ -39,13 +39,16 @@ class SearchWork:
     they need. Pickles.
 
     parameters: of the `hyperopt` section, as written. directory: the search's folder. places: what
-    trials read and write, as `Backend.check_storage` takes them.
+    trials read and write, as `Backend.check_storage` takes them. given: options of `trainer` that a
+    trial has where its config names none, such as the scheduler's limit as `epochs`; None: the
+    search was begun by a version that kept none of them, and goes on as it was begun.
     """
 
     parameters: JSON
     objective: Objective
     directory: Path
     places: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+    given: JSON | None = None
 
     def folder(self, name: str) -> Path:
         """A trial's folder."""
