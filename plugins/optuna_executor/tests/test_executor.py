@@ -109,10 +109,27 @@ def test_what_is_given_for_a_trial_is_of_all_its_workers(tmp_path, monkeypatch):
     made = suite().make(gpu_resources_per_trial=2)
     assert made.plan(job, machine(8, gpus=4))["at_once"] == 2
     assert made.environment(job, 1, 4)["CUDA_VISIBLE_DEVICES"] == "2,3"
-    with pytest.raises(UserError, match=r"needs 2 GPUs, but there are 1\. Lower it"):
-        made.plan(job, machine(8, gpus=1))
+    with pytest.raises(UserError, match=r"needs 3 GPUs, but there are 2\. Lower it"):
+        suite().make(gpu_resources_per_trial=3).plan(job, machine(8, gpus=2))
     with pytest.raises(UserError, match=r"is 1, but a trial has 2 workers.*Make it 2, or leave"):
         suite().make(gpu_resources_per_trial=1).plan(job, machine(8, gpus=4))
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"gpu_resources_per_trial": 1}, {"gpu_resources_per_trial": 2}]
+)
+def test_more_workers_than_gpus_are_refused_in_words_that_help(tmp_path, given):
+    """With 2 it was to be lowered, with 1 to be 2 or left out, and left out both had one GPU."""
+    job = suite().job(tmp_path, None, trials=20, workers=2, use_gpu=True)
+    with pytest.raises(UserError, match=r"^2 workers cannot have a GPU each.*num_workers to 1 or"):
+        suite().make(**given).plan(job, machine(8, gpus=1))
+
+
+@pytest.mark.parametrize(("gpus", "given"), [(0, {}), (1, {"gpu_resources_per_trial": 0}), (2, {})])
+def test_workers_without_a_gpu_or_with_one_each_are_not_refused(tmp_path, gpus, given):
+    job = suite().job(tmp_path, None, trials=20, workers=2, use_gpu=True)
+    at_once = suite().make(**given).plan(job, machine(8, gpus=gpus))["at_once"]
+    assert at_once == (1 if gpus == 2 else 4)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,11 @@ class LocalExecutor:
     # -------------------------------------------------------------- resources
 
     def _at_once(self, job: SearchJob, backend: Backend) -> tuple[int, list[str]]:
+        from distcore_torch.training.trainer import refuse_shared_gpus
+
         found, options = backend.resources(), self.options
+        if job.use_gpu and options.gpu_resources_per_trial != 0:
+            refuse_shared_gpus(job.workers, found.gpus)
         cpus, gpus = (amount * job.workers for amount in options.of_process(job, found.gpus))
         if (options.gpu_resources_per_trial or 0) > found.gpus:
             raise UserError(
