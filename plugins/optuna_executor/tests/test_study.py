@@ -50,6 +50,7 @@ def test_the_good_half_is_searched_where_its_trials_reach_max_t(tmp_path):
         # which compare with the finished ones alone
         ({"scheduler": MEDIAN}, "stopped", TrialState.PRUNED),
         ({"pruner": "median"}, "stopped", TrialState.PRUNED),
+        ({"pruner": "hyperband"}, "stopped", TrialState.COMPLETE),
         ({"scheduler": MEDIAN}, "finished", TrialState.COMPLETE),
         ({"scheduler": ASHA}, "failed", TrialState.FAIL),
     ],
@@ -85,3 +86,38 @@ def test_searches_of_neighbouring_seeds_share_no_trial(tmp_path):
             made = study(folder, seed=seed)
             chosen[seed] = [made.ask().params["x"] for _ in range(5)]
     assert len(set(chosen[42] + chosen[43])) == 10
+
+
+@pytest.mark.parametrize("beside", [{}, {"scheduler": None}, {"scheduler": {"type": "fifo"}}])
+@pytest.mark.parametrize(
+    ("name", "scheduler"),
+    [("median", "median_stopping_rule"), ("hyperband", "hyperband"), (None, "fifo")],
+)
+def test_a_pruner_is_a_scheduler(name, scheduler, beside):
+    """Its trials were given nothing, as under none, and ended by early_stop."""
+    options = LocalOptions.model_validate({"pruner": name, **beside})
+    found = options.scheduler
+    assert (found.type, found.time_attr, found.limit) == (scheduler, "training_iteration", None)
+    assert LocalOptions.model_validate(options.model_dump()) == options
+
+
+def test_a_pruner_that_is_none_or_is_beside_a_scheduler_is_refused():
+    with pytest.raises(ValueError, match="two words for the same; keep scheduler"):
+        LocalOptions.model_validate({"pruner": "median", "scheduler": ASHA})
+    with pytest.raises(ValueError, match="should be 'median' or 'hyperband'"):
+        LocalOptions.model_validate({"pruner": "percentile"})
+
+
+@pytest.mark.parametrize(("name", "first"), [("median", 5), ("hyperband", 1)])
+def test_a_pruner_stops_the_worse_trials(tmp_path, name, first):
+    """first: how many trials are never stopped, for there are too few to compare with."""
+    with quiet():
+        made = study(tmp_path, {"pruner": name})
+        stopped = []
+        for number in range(12):
+            trial = made.ask()
+            found = [made.report(trial, 0.9 - number / 20, time) for time in range(1, 10)]
+            stopped.append(any(found))
+            made.tell(trial, "stopped" if any(found) else "finished", 0.9 - number / 20)
+    assert not any(stopped[:first])
+    assert any(stopped[first:])

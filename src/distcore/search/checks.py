@@ -66,7 +66,7 @@ def check_split(
     if objective.split == "test" and scheduler != "fifo":
         message = (
             f"the test split is evaluated when a trial is over, so the scheduler {scheduler} has "
-            "nothing to judge it by; use split: validation, or scheduler: {type: fifo}"
+            "nothing to judge it by; use split: validation, or leave it out"
         )
         raise section.refuse(("split",), message)
     if objective.split == "test":

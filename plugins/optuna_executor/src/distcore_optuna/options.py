@@ -12,6 +12,18 @@ from distcore_data.base_options import Resources
 from distcore_search.options import ExecutorOptions
 
 
+PRUNERS: Mapping[str, Mapping[str, Any]] = {
+    "median": {
+        "type": "median_stopping_rule",
+        "time_attr": "training_iteration",
+        "grace_period": 0,
+        "min_samples_required": 5,
+    },
+    "hyperband": {"type": "hyperband", "stop_last_trials": False},
+}
+"""The schedulers that are Optuna's of these names, as it has them by default."""
+
+
 class LocalOptions(ExecutorOptions):
     """`hyperopt.executor: {type: local}`."""
 
@@ -31,8 +43,8 @@ class LocalOptions(ExecutorOptions):
     )
     pruner: Literal["median", "hyperband"] | None = Field(
         None,
-        description="Ludwig's short word for a scheduler: median_stopping_rule, or hyperband, by "
-        "rounds.",
+        description="Ludwig's short word for a scheduler: median_stopping_rule, or hyperband "
+        "without an end at max_t, by rounds.",
     )
 
     trial_driver_resources: Resources | None = Field(
@@ -51,11 +63,18 @@ class LocalOptions(ExecutorOptions):
             )
         return scheduler
 
-    @model_validator(mode="after")
-    def _one_of_the_two(self) -> LocalOptions:
-        if self.pruner is not None and self.scheduler.type != "fifo":
+    @model_validator(mode="before")
+    @classmethod
+    def _pruner_is_a_scheduler(cls, values: Any) -> Any:
+        name = values.get("pruner") if isinstance(values, Mapping) else None
+        if not isinstance(name, str) or name not in PRUNERS:
+            return values
+        given = values.get("scheduler")
+        if isinstance(given, Mapping):
+            given = given.get("type")
+        if given not in (None, "fifo"):
             raise ValueError("pruner and scheduler are two words for the same; keep scheduler")
-        return self
+        return {**values, "pruner": None, "scheduler": PRUNERS[name]}
 
 
 MODELS: dict[tuple[str, str], type[BaseModel]] = {

@@ -16,7 +16,6 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.pruners import MedianPruner
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -183,7 +182,7 @@ class Study:
         pruner compares with the finished ones alone."""
         if state == "failed" or score is None:
             return TrialState.FAIL
-        compares = isinstance(self.study.pruner, MedianAtTime | MedianPruner)
+        compares = isinstance(self.study.pruner, MedianAtTime)
         return TrialState.PRUNED if state == "stopped" and compares else TrialState.COMPLETE
 
 
@@ -234,10 +233,6 @@ def sampler(options: LocalOptions, job: SearchJob, seed: int) -> optuna.samplers
 def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
     """The scheduler as Optuna has it."""
     scheduler: Any = options.scheduler
-    if options.pruner == "median":
-        return MedianPruner()
-    if options.pruner == "hyperband":
-        return optuna.pruners.HyperbandPruner()
     if scheduler.type == "fifo":
         return optuna.pruners.NopPruner()
     if scheduler.type == "hyperband":
