@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from distcore.search.trial import agrees
 from distcore_core.config.issues import nearest
 from distcore_core.contracts import Feature, Split
 from distcore_core.contracts.values import COMBINED
@@ -82,7 +81,7 @@ def tell_what_is_kept(objective: Objective, trainers: Iterable[Any]) -> None:
 
     trainers: the section of each config that could be tried."""
     asked = ((each.validation_field, each.validation_metric) for each in trainers)
-    other = next((each for each in asked if not agrees(objective, *each)), None)
+    other = next((each for each in asked if not objective.agrees(*each)), None)
     if objective.split != "validation" or other is None:
         return
     field, metric = other

@@ -273,22 +273,19 @@ class Search:
                 raise
 
         try:
-            self.executor.run(job, session.backend, self._told(work))
-        except KeyboardInterrupt as error:
-            concluded(interrupted=True)
-            raise Stopped(kept, signal_of(error)) from None
-        except (DistcoreError, OSError) as error:  # such as a cluster that is gone, a full disk
-            if isinstance(error, UserError | OSError) and not is_of_the_system(error):
+            try:
+                self.executor.run(job, session.backend, self._told(work))
+            except (DistcoreError, OSError) as error:  # such as a cluster that is gone, a full disk
+                if isinstance(error, UserError | OSError) and not is_of_the_system(error):
+                    raise
+                concluded(interrupted=True)
+                if isinstance(error, OSError):
+                    raise TrainingError(words(error)) from error
+                error.args = (f"{error} {kept}",)
                 raise
-            concluded(interrupted=True)
-            if isinstance(error, OSError):
-                raise TrainingError(words(error)) from error
-            error.args = (f"{error} {kept}",)
-            raise
-        session.progress.end()
-        try:
-            outcome = concluded()
-        except KeyboardInterrupt as error:  # the best model may be trained to its last round again
+            session.progress.end()
+            outcome = concluded()  # the best model may be trained to its last round again
+        except KeyboardInterrupt as error:
             concluded(interrupted=True)
             raise Stopped(kept, signal_of(error)) from None
         if (

@@ -179,18 +179,12 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     config = substitute(work.config, parameters)
     trainer = dict(config.get("trainer") or {})
     chosen = (trainer.get("validation_field"), trainer.get("validation_metric"))
-    if agrees(work.objective, *chosen) and (work.given is not None or chosen == (None, None)):
+    if work.objective.agrees(*chosen) and (work.given is not None or chosen == (None, None)):
         trainer["validation_field"] = work.objective.feature
         if work.given is None or work.objective.split != "training":  # which picks no round
             trainer["validation_metric"] = work.objective.metric
     config["trainer"] = {**(work.given or {}), **trainer}
     return config
-
-
-def agrees(objective: Objective, field: str | None, metric: str | None) -> bool:
-    """Whether what a config says of `validation_field` and `validation_metric` leaves room for what
-    the search is after."""
-    return field in (None, objective.feature) and metric in (None, objective.metric)
 
 
 def _prepared(session: Session, data: Data) -> Cache:

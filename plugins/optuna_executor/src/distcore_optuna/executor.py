@@ -54,7 +54,7 @@ class LocalExecutor:
         says."""
         from distcore_optuna.study import algorithm, sampler
 
-        sampler(self.options, job, job.seed)  # refuses what is not installed
+        sampler(self.options, job, 0)  # refuses what is not installed
         at_once, notes = self._at_once(job, backend)
         chosen, asked = algorithm(self.options, job), self.options.sampler
         if asked not in ("auto", chosen.split()[0]):

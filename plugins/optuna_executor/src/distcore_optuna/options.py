@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from distcore_data.base_options import Resources
 from distcore_search.options import ExecutorOptions
 
-
 PRUNERS: Mapping[str, Mapping[str, Any]] = {
     "median": {
         "type": "median_stopping_rule",

@@ -212,7 +212,7 @@ def algorithm(options: LocalOptions, job: SearchJob) -> str:
 
 def sampler(options: LocalOptions, job: SearchJob, seed: int) -> optuna.samplers.BaseSampler:
     """Raises UserError if the sampler needs a package that is not there."""
-    name, seed = algorithm(options, job), seed % (1 << 32)
+    name = algorithm(options, job)
     try:
         if name == "gp":
             return optuna.samplers.GPSampler(seed=seed)

@@ -42,6 +42,11 @@ class Objective:
         """The split that rounds tell of it."""
         return "validation" if self.split == "test" else self.split
 
+    def agrees(self, field: str | None, metric: str | None) -> bool:
+        """Whether what a config says of `validation_field` and `validation_metric` leaves room for
+        this."""
+        return field in (None, self.feature) and metric in (None, self.metric)
+
     def of_round(self, metrics: Mapping[str, Any]) -> float | None:
         """The value of a round's {split: {feature: {metric: value}}}; None if it has no finite
         one."""
