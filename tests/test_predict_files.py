@@ -26,10 +26,10 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import results
-from distcore.workflow.answer_place import STATISTICS
 from distcore.workflow.kept import Kept
 from distcore_core.errors import DataError, TrainingError, UserError
 from distcore_core.io.atomic import new_file_beside
+from distcore_data.run_files import TEST_STATISTICS
 from distcore_data.sources import registry
 from distcore_testing import data
 from distcore_torch import decoding, prediction
@@ -554,7 +554,7 @@ def test_what_stays_of_an_earlier_evaluation_is_told(
     words += ["--dataset", str(trained / "penguins.csv"), "--overwrite"]
     assert main(words) == 0
     assert "stays:" not in capsys.readouterr().err
-    predictions, statistics = (tmp_path / each for each in ("predictions.parquet", STATISTICS))
+    predictions, statistics = (tmp_path / each for each in ("predictions.parquet", TEST_STATISTICS))
     for option, stays in (
         ("--skip_save_predictions", predictions),
         ("--skip_save_eval_stats", statistics),

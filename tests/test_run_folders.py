@@ -14,6 +14,7 @@ import pytest
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.requests import TrainRequest
 from distcore_core.errors import CheckpointError, OtherRank, TrainingError, UserError
+from distcore_data.run_files import ENDED, RECEIPT
 from distcore_data.seals import MOST_BYTES, read_sealed
 from distcore_data.stores import open_store
 
@@ -99,7 +100,7 @@ def test_of_a_run_that_ends_early_what_is_of_use_stays(tmp_path, name, stays, er
     ],
 )
 def test_how_a_run_ended_is_said_in_its_folder(tmp_path, error, resuming, state):
-    path = tmp_path / folders.ENDED
+    path = tmp_path / ENDED
     with (
         pytest.raises(type(error)),
         folders.noting_the_end(session_in(tmp_path), resuming=resuming),
@@ -296,4 +297,4 @@ def test_a_pipe_in_a_results_place_does_not_keep_the_receipt_from_its_end(tmp_pa
     (tmp_path / "training_statistics.json").symlink_to("/dev/zero")
     monkeypatch.setattr(receipt, "receipt_of", lambda *_: {})
     receipt.finish(session_in(tmp_path), {}, None, (), {})
-    assert list(read_sealed(tmp_path / receipt.RECEIPT, "")["files"]) == ["description.json"]
+    assert list(read_sealed(tmp_path / RECEIPT, "")["files"]) == ["description.json"]

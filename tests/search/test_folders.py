@@ -4,8 +4,9 @@ import copy
 
 import pytest
 
-from distcore.search.folders import SEARCH, folder_to_resume, held_folder, refuse_another
+from distcore.search.folders import folder_to_resume, held_folder, refuse_another
 from distcore_core.errors import UserError
+from distcore_data.run_files import SEARCH
 
 MINE = {
     "cache": "k1",

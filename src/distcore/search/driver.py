@@ -38,8 +38,8 @@ from distcore_data.dataset import Data
 from distcore_data.features import Features
 from distcore_data.figures import several
 from distcore_data.os_errors import is_of_the_system
+from distcore_data.run_files import SEARCH
 from distcore_data.seals import read_sealed
-from distcore_data.stores.run_sync import SEARCH
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, begin_again, read_record
 from distcore_torch.signals import signal_of

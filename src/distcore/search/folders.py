@@ -11,7 +11,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
 from distcore_data.locks import locked_if_free
-from distcore_data.stores.run_sync import SEARCH
+from distcore_data.run_files import SEARCH
 from distcore_data.temporaries import LOCK, sweep_tree
 
 CHANGED = (

@@ -16,12 +16,12 @@ from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
 from distcore_data.blame import one_line
 from distcore_data.figures import number, parameter
+from distcore_data.run_files import SEARCH_STATISTICS
 from distcore_search.records import TRIALS, read_record, recount, statistics_of
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
 
-STATISTICS = "hyperopt_statistics.json"
 MODEL = "model"
 log = logging.getLogger("distcore")
 
@@ -89,7 +89,7 @@ def conclude(
             "model": MODEL if model is not None else None,
             "hyperopt_results": [_result(work, record) for record in records],
         }
-        results.write_json(work.directory / STATISTICS, statistics)
+        results.write_json(work.directory / SEARCH_STATISTICS, statistics)
     session.results_written()
     if trouble is not None:
         raise TrainingError(

@@ -21,9 +21,9 @@ from distcore.workflow.requests import ConfigLike, own_extensions, refuse_elsewh
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
 from distcore_data.dataset import Data
+from distcore_data.run_files import SEARCH
 from distcore_data.seals import read_sealed
 from distcore_data.stores.addresses import folder_only
-from distcore_data.stores.run_sync import SEARCH
 from distcore_torch.signals import Stoppable
 
 if TYPE_CHECKING:

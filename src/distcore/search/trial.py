@@ -38,6 +38,7 @@ from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
+from distcore_data.run_files import DESCRIPTION, TEST_STATISTICS, TRAINING_STATISTICS
 from distcore_data.seals import refuse_link
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_search.objective import Objective
@@ -133,12 +134,12 @@ def fit_trial(
         cache = work.cache or _prepared(session, work.data)
         session.started()
         description = describe(session, work.data, cache)
-        results.write(session, results.DESCRIPTION, description, work.skip, receipt.SKIP)
+        results.write(session, DESCRIPTION, description, work.skip, receipt.SKIP)
         receipt.write(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
         trained = fit(session, cache, None, None, work.skip, description["plugins"])
         results.write(
             session,
-            "training_statistics.json",
+            TRAINING_STATISTICS,
             trained.statistics,
             work.skip,
             "skip_save_training_statistics",
@@ -250,7 +251,7 @@ def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Any) 
         ):
             scores.update(outputs, batch)
     statistics = scores.compute()
-    results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
+    results.write(session, TEST_STATISTICS, statistics, skip, "skip_save_eval_stats")
     return statistics
 
 

@@ -9,23 +9,28 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from distcore.workflow import training_log
-from distcore.workflow.folders import ENDED
-from distcore.workflow.receipt import RECEIPT
-from distcore.workflow.results import DESCRIPTION, PREDICTIONS
+from distcore.workflow.results import PREDICTIONS
 from distcore_core.errors import DataError, UserError
 from distcore_data.artifact import NAME as MODEL_JSON
+from distcore_data.run_files import (
+    DESCRIPTION,
+    ENDED,
+    RECEIPT,
+    SUMMARY,
+    TEST_STATISTICS,
+    TRAINING_LOG,
+    TRAINING_STATISTICS,
+)
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, STARTED, Mirror
 from distcore_data.temporaries import is_being_written
 from distcore_torch.training.ledger import LEDGER
 
 OF_A_RUN = (
-    *(DESCRIPTION, RECEIPT, training_log.NAME, LEDGER, STARTED, ENDED),
-    *("training_statistics.json", "summary.json", f"{MODEL}/{MODEL_JSON}"),
+    *(DESCRIPTION, RECEIPT, TRAINING_LOG, LEDGER, STARTED, ENDED),
+    *(TRAINING_STATISTICS, SUMMARY, f"{MODEL}/{MODEL_JSON}"),
 )
 """What runs alone write. A run may be told to leave out any of it."""
 
-STATISTICS = "test_statistics.json"
 TEST_PREDICTIONS = "test_predictions.parquet"
 """An evaluation's predictions, if others are there."""
 
@@ -75,7 +80,7 @@ def predictions_of_evaluation(place: Place, overwrite: bool) -> str:
     beside those of `predict`, so that both may stand in one folder."""
     if place.has(TEST_PREDICTIONS):
         return TEST_PREDICTIONS
-    if overwrite or not place.has(PREDICTIONS) or place.has(STATISTICS):
+    if overwrite or not place.has(PREDICTIONS) or place.has(TEST_STATISTICS):
         return PREDICTIONS
     log.info(
         "The evaluation's predictions go to %s, because %s is there and stays.",
@@ -88,8 +93,8 @@ def predictions_of_evaluation(place: Place, overwrite: bool) -> str:
 def tell_what_stays(written: Sequence[str], place: Place) -> None:
     """Warn, where an evaluation leaves out some of its files, of those of an earlier one that lie
     beside what it writes."""
-    earlier = [name for name in (STATISTICS, TEST_PREDICTIONS) if place.has(name)]
-    if earlier == [STATISTICS] and place.has(PREDICTIONS):
+    earlier = [name for name in (TEST_STATISTICS, TEST_PREDICTIONS) if place.has(name)]
+    if earlier == [TEST_STATISTICS] and place.has(PREDICTIONS):
         earlier.append(PREDICTIONS)
     for name in written and sorted(set(earlier) - set(written)):
         log.warning("%s stays: it is of an earlier evaluation, not of this one.", place.shown(name))

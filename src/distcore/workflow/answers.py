@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow import answer_place, folders, results
-from distcore.workflow.answer_place import STATISTICS
 from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
 from distcore.workflow.results import PREDICTIONS
 from distcore_core.contracts import JSON, Source
+from distcore_data.run_files import TEST_STATISTICS
 from distcore_data.sources.fetch import is_url
 from distcore_data.sources.memory import held
 from distcore_torch.decoding import RowNumbers
@@ -116,7 +116,7 @@ def _free_files(asked: AnswerRequest, place: answer_place.Place) -> _Files:
     predictions = None if "skip_save_predictions" in asked.skip else place.folder / asked.file_name
     scores = None
     if evaluates and "skip_save_eval_stats" not in asked.skip:
-        scores = place.folder / STATISTICS
+        scores = place.folder / TEST_STATISTICS
         if predictions is not None:
             name = answer_place.predictions_of_evaluation(place, asked.overwrite)
             predictions = place.folder / name

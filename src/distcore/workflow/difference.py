@@ -11,11 +11,12 @@ from textwrap import shorten
 from typing import Any
 
 from distcore.workflow.arguments import told
-from distcore.workflow.receipt import BEGUN_WITH, RECEIPT
+from distcore.workflow.receipt import BEGUN_WITH
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.flat_config import apart, flattened
 from distcore_data.printable import printable
+from distcore_data.run_files import RECEIPT
 from distcore_data.seals import damaged, read_bounded, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address

@@ -30,6 +30,7 @@ from distcore_core.errors import (
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
 from distcore_data.os_errors import FULL, is_of_the_system, system_cause
+from distcore_data.run_files import DESCRIPTION, ENDED
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
@@ -51,12 +52,8 @@ if TYPE_CHECKING:
     from distcore_data.stores import Credentials
 
 
-ENDED = "ended.json"
-"""How a run ended that did not end well: {"state": "stopped" or "failed", "error"}, and the
-innermost "frames" of an error that nobody expected: such a run may take days to fail again."""
-
 FRAMES = 40
-"""Of them at most."""
+"""So many of an error in `ended.json` at most."""
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
@@ -153,7 +150,7 @@ def refuse_anothers_checkpoints(folder: Path) -> None:
     link = folder / CHECKPOINTS
     there = Path(os.path.realpath(link)).parent
     is_anothers = link.is_symlink() and there != Path(os.path.realpath(folder))
-    if is_anothers and os.path.exists(there / results.DESCRIPTION):
+    if is_anothers and os.path.exists(there / DESCRIPTION):
         raise UserError(
             f"{link} is a link into {there}, which is another run's folder; its checkpoints would "
             "be removed. Put a copy of them in the link's place, or go on with that run."

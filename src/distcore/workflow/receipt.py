@@ -26,8 +26,17 @@ from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
 from distcore_core.registry.lock import files_of
+from distcore_data.run_files import (
+    DESCRIPTION,
+    RECEIPT,
+    TEST_DIAGNOSTICS,
+    TEST_STATISTICS,
+    TRAINING_LOG,
+    TRAINING_STATISTICS,
+)
 from distcore_data.seals import read_bounded, refuse_special, unsealed
 from distcore_data.stores.run_sync import MODEL
+from distcore_search.vouched import DIGESTS
 from distcore_torch.processor import processor
 from distcore_torch.training.ledger import LEDGER, read_ledger
 
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distcore")
 
-RECEIPT = "receipt.json"
 VERSION = 1
 
 OWN = re.compile(r"(distcore(?:_[^\W_]+)?)(?:-[^-]+)?\.(?:dist|egg)-info")
@@ -56,12 +64,12 @@ SWITCHES = (
 """Environment variables that libraries of numbers look at."""
 
 FILES = (
-    "description.json",
-    "training_statistics.json",
-    "test_statistics.json",
-    "test_diagnostics.json",
-    "digests.json",
-    "training_log.jsonl",
+    DESCRIPTION,
+    TRAINING_STATISTICS,
+    TEST_STATISTICS,
+    TEST_DIAGNOSTICS,
+    DIGESTS,
+    TRAINING_LOG,
     results.PREDICTIONS,
     LEDGER,
     f"{MODEL}/model.json",

@@ -8,10 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow import training_log
-from distcore.workflow.receipt import RECEIPT
-from distcore.workflow.results import DESCRIPTION
 from distcore_core.errors import StoreError, UserError
+from distcore_data.run_files import DESCRIPTION, RECEIPT, TRAINING_LOG
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, RUNNING, STARTED, WAITS, Mirror
 from distcore_data.temporaries import LOCK
 from distcore_torch.training.ledger import LEDGER
@@ -19,7 +17,7 @@ from distcore_torch.training.ledger import LEDGER
 if TYPE_CHECKING:
     from distcore_data.stores import Credentials
 
-BEGINNING = (DESCRIPTION, RECEIPT, LEDGER, training_log.NAME, LOCK, WAITS)
+BEGINNING = (DESCRIPTION, RECEIPT, LEDGER, TRAINING_LOG, LOCK, WAITS)
 """Files that a run, or a search, has before its first checkpoint, or trial."""
 
 TAKEN = (

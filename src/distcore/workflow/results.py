@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.workflow.summary import NAME as SUMMARY
 from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.digest import digest_file
 from distcore_data.os_errors import explained
+from distcore_data.run_files import DESCRIPTION, SUMMARY, TEST_DIAGNOSTICS, TEST_STATISTICS
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
 from distcore_search.vouched import DIGESTS, SCORES, write_vouched
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from distcore_data.features import Features
     from distcore_data.stores import Credentials
 
-DESCRIPTION = "description.json"
-"""What a run was begun with, and so can be gone on with if no config is given."""
-
 NO_RUN = (
     f"there is no {DESCRIPTION} and no {CHECKPOINTS}/. Give the experiment's folder, such as "
     "results/experiment_run"
@@ -47,7 +44,7 @@ INITIAL = "initial.safetensors"
 REPORT = "report.html"
 """What the extension `report` writes."""
 
-OF_THE_MODEL = (PREDICTIONS, "test_statistics.json", "test_diagnostics.json", SUMMARY, REPORT)
+OF_THE_MODEL = (PREDICTIONS, TEST_STATISTICS, TEST_DIAGNOSTICS, SUMMARY, REPORT)
 """Files that tell of the model beside them."""
 
 log = logging.getLogger("distcore")

@@ -26,7 +26,6 @@ from distcore.workflow.requests import (
 )
 from distcore.workflow.session import Session, open_session
 from distcore.workflow.split_scores import add_split_scores
-from distcore.workflow.summary import NAME as SUMMARY
 from distcore.workflow.summary import summary_of
 from distcore.workflow.summary_of_test import of_test_split
 from distcore.workflow.training_log import training_log
@@ -35,6 +34,13 @@ from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJo
 from distcore_core.errors import TrainingError
 from distcore_core.io.digest import digest_file
 from distcore_data.dataset import Data
+from distcore_data.run_files import (
+    DESCRIPTION,
+    SUMMARY,
+    TEST_DIAGNOSTICS,
+    TEST_STATISTICS,
+    TRAINING_STATISTICS,
+)
 from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
 from distcore_torch.training.launched import is_other_rank
@@ -100,21 +106,17 @@ def _train_and_save(
     if resuming:
         begun_with = receipt.initial_weights(session)
     else:
-        results.write(
-            session, results.DESCRIPTION, description, skip, "skip_save_training_description"
-        )
+        results.write(session, DESCRIPTION, description, skip, "skip_save_training_description")
         receipt.write(session, description, cache, skip, begun_with)
     # What lies in a bucket is copied to where the run works.
     resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
     trained = fit(session, cache, start, resume, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
         results.remove_what_told_of(session.former, session)
-        results.write(
-            session, results.DESCRIPTION, description, skip, "skip_save_training_description"
-        )
+        results.write(session, DESCRIPTION, description, skip, "skip_save_training_description")
     results.write(
         session,
-        "training_statistics.json",
+        TRAINING_STATISTICS,
         trained.statistics,
         skip,
         "skip_save_training_statistics",
@@ -232,10 +234,8 @@ def _evaluate_test_split(
         statistics = evaluation.statistics()
         if worst is not None:
             of_test_split(session, summary, reader, artifact, statistics, worst)
-    results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
-    results.write(
-        session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats"
-    )
+    results.write(session, TEST_STATISTICS, statistics, skip, "skip_save_eval_stats")
+    results.write(session, TEST_DIAGNOSTICS, evaluation.drawings(), skip, "skip_save_eval_stats")
     if path is not None:
         session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
     return statistics, path

@@ -15,6 +15,7 @@ from distcore_core.errors import UserError
 from distcore_data import charts
 from distcore_data.figures import number, partly_scored
 from distcore_data.printable import printable
+from distcore_data.run_files import SUMMARY, TEST_DIAGNOSTICS
 
 if TYPE_CHECKING:
     from distcore_data.artifact import Artifact
@@ -202,7 +203,7 @@ def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
         if found:
             yield _bars(found["inputs"])
         return
-    for output, each in _read(outcome, "test_diagnostics.json").items():
+    for output, each in _read(outcome, TEST_DIAGNOSTICS).items():
         if kind == "confusion" and "labels" in each:
             yield _confusion(f"Confusion matrix of {output}", each)
         if kind == "residuals" and "residuals" in each:
@@ -290,7 +291,7 @@ def scores_note(outcome: Outcome) -> str:
 
 
 def _summary(outcome: Outcome) -> JSON:
-    return _read(outcome, "summary.json")
+    return _read(outcome, SUMMARY)
 
 
 def _read(outcome: Outcome, name: str) -> JSON:

@@ -8,17 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.workflow.training_log import NAME as LOG
 from distcore_core.contracts import JSON
 from distcore_data.figures import counted
 from distcore_data.memory import UNIT_OF_PEAK
+from distcore_data.run_files import TRAINING_LOG
 from distcore_data.seals import read_lines
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
-
-NAME = "summary.json"
 
 LARGEST_YAML = 65_536
 
@@ -82,7 +80,7 @@ def last_round(session: Session, trained: TrainResult) -> JSON:
     from its results."""
     if session.progress.rounds:
         return asdict(session.progress.rounds[-1])
-    logged = read_lines(session.directory / LOG) if session.directory is not None else []
+    logged = read_lines(session.directory / TRAINING_LOG) if session.directory is not None else []
     return next((each for each in reversed(logged) if each["step"] <= trained.steps), {})
 
 

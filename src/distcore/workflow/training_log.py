@@ -14,9 +14,8 @@ from pathlib import Path
 
 from distcore_core.contracts import ResultsStore
 from distcore_core.progress import Progress, Round
+from distcore_data.run_files import TRAINING_LOG
 from distcore_data.seals import append, refuse_link, sealed, unsealed
-
-NAME = "training_log.jsonl"
 
 log = logging.getLogger("distcore")
 
@@ -37,8 +36,8 @@ def training_log(
         return
     if begun is not None:
         with suppress(FileNotFoundError):
-            begun.get_file(NAME, directory / NAME)
-    writer = _Writer(directory / NAME)
+            begun.get_file(TRAINING_LOG, directory / TRAINING_LOG)
+    writer = _Writer(directory / TRAINING_LOG)
     progress.on_round.append(writer.write)
     try:
         yield

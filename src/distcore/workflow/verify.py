@@ -18,7 +18,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from distcore.workflow import training_log
 from distcore.workflow.arguments import told
 from distcore.workflow.difference import (
     Cause,
@@ -27,8 +26,8 @@ from distcore.workflow.difference import (
     in_lines,
     read_run,
 )
-from distcore.workflow.receipt import BEGUN_WITH, RECEIPT
-from distcore.workflow.results import DESCRIPTION, INITIAL, check_weights
+from distcore.workflow.receipt import BEGUN_WITH
+from distcore.workflow.results import INITIAL, check_weights
 from distcore_core.contracts import JSON
 from distcore_core.errors import (
     ArtifactError,
@@ -40,6 +39,7 @@ from distcore_core.errors import (
 from distcore_core.io.digest import digest_file
 from distcore_data.artifact import model_place
 from distcore_data.locks import is_held
+from distcore_data.run_files import DESCRIPTION, RECEIPT, TRAINING_LOG
 from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -244,7 +244,7 @@ def flaws_of(folder: Path, run: str | Path) -> Iterator[str]:
     except ValueError as error:
         yield f"{folder / RECEIPT} was changed after it was written ({error})."
         return
-    if any(_is_longer(folder / name, files.get(name, {})) for name in (LEDGER, training_log.NAME)):
+    if any(_is_longer(folder / name, files.get(name, {})) for name in (LEDGER, TRAINING_LOG)):
         yield (
             f"{folder} was gone on with after it had ended and has not ended again, so its files "
             f"do not belong together. Go on with it: --model_resume_path {folder}."

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from distcore_core.errors import TrainingError, UserError
+from distcore_data.run_files import TRIAL
 from distcore_search.objective import Objective
 from distcore_search.records import (
-    RECORD,
     SearchWork,
     begin_again,
     begin_record,
@@ -150,7 +150,7 @@ def test_what_the_system_ended_stands_again_and_nothing_else(work):
 def test_of_a_damaged_record_it_is_said_what_removing_it_costs(tmp_path):
     """It said that this trial is run again; it is another one, and values may be others."""
     write_record(tmp_path / "0001", {"name": "0001", "state": "finished"})
-    path = tmp_path / "0001" / RECORD
+    path = tmp_path / "0001" / TRIAL
     path.write_bytes(path.read_bytes().replace(b"finished", b"finishes"))
     with pytest.raises(UserError, match="Those of this one are in the config of its description"):
         read_record(tmp_path / "0001")

@@ -11,6 +11,7 @@ from pathlib import Path
 from distcore_core.contracts import JSON
 from distcore_core.errors import PluginError, UserError
 from distcore_core.registry.manager import Plugins, environment_plugins
+from distcore_data.run_files import SUMMARY
 from distcore_data.seals import read_sealed
 from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
@@ -23,7 +24,7 @@ LEFT_OUT = (
     "The report is made without it; take it from a backup, or run the command that wrote it again."
 )
 
-INSTEAD_OF = {"scores": "summary.json"}
+INSTEAD_OF = {"scores": SUMMARY}
 """A section that is drawn only if a file, of which others draw the same and more, is not there."""
 
 log = logging.getLogger("distcore")

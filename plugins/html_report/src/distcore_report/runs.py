@@ -14,22 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
+from distcore_data.run_files import (
+    DESCRIPTION,
+    ENDED,
+    RECEIPT,
+    SEARCH,
+    SEARCH_STATISTICS,
+    TEST_STATISTICS,
+    TRAINING_LOG,
+    TRAINING_STATISTICS,
+    TRIAL,
+)
 from distcore_data.seals import read_lines, read_sealed
 from distcore_data.stores.addresses import folder_or_address, is_url
-from distcore_report.search import STATISTICS
 from distcore_search.vouched import DIGESTS, read_vouched
 
 if TYPE_CHECKING:
     from distcore_search.objective import Objective
 
-DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
-RECEIPT = "receipt.json"
-BEGUN = "search.json"
-"""What a search was begun with."""
-TRAINING, TEST = "training_statistics.json", "test_statistics.json"
-TRIAL = "trial.json"
 READ = frozenset(
-    {DESCRIPTION, LOG, ENDED, RECEIPT, STATISTICS, BEGUN, TRAINING, TEST, TRIAL, DIGESTS}
+    {
+        DESCRIPTION,
+        TRAINING_LOG,
+        ENDED,
+        RECEIPT,
+        SEARCH_STATISTICS,
+        SEARCH,
+        TRAINING_STATISTICS,
+        TEST_STATISTICS,
+        TRIAL,
+        DIGESTS,
+    }
 )
 """Files that tell of a run."""
 
@@ -196,11 +211,11 @@ def _objective_of(search: Path) -> Objective | None:
     from distcore_search.objective import Objective  # what help need not wait for
     from distcore_search.options import Hyperopt
 
-    section = _read(search / BEGUN).get("config", {}).get("hyperopt")
+    section = _read(search / SEARCH).get("config", {}).get("hyperopt")
     try:
         return Objective.of(Hyperopt.model_validate(section)) if section else None
     except ValueError as error:  # of another version
-        log.warning("%s: its hyperopt section is not understood: %s", search / BEGUN, error)
+        log.warning("%s: its hyperopt section is not understood: %s", search / SEARCH, error)
         return None
 
 
@@ -222,8 +237,11 @@ def _folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def is_run(folder: Path) -> bool:
     """Whether a run, rather than a folder of runs or a search, left its files there."""
-    names = (DESCRIPTION, LOG, "checkpoints", ENDED)
-    return any((folder / name).exists() for name in names) and not (folder / STATISTICS).exists()
+    names = (DESCRIPTION, TRAINING_LOG, "checkpoints", ENDED)
+    return (
+        any((folder / name).exists() for name in names)
+        and not (folder / SEARCH_STATISTICS).exists()
+    )
 
 
 def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
@@ -236,11 +254,11 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
     """
     state, ended, record = _state(folder, held)
     receipt = _read(folder / RECEIPT)  # {} if it was not to be saved
-    trained_on = _trained_on(receipt, folder / LOG)
+    trained_on = _trained_on(receipt, folder / TRAINING_LOG)
     if state == "finished" and not record and (trained_on or (receipt and "files" not in receipt)):
         state = "stopped"  # by a kill, while results were made or a finished run was gone on with
     description = _read(folder / DESCRIPTION)
-    rounds = read_lines(folder / LOG)
+    rounds = read_lines(folder / TRAINING_LOG)
     name = folder.name if folder == root else str(folder.relative_to(root))
     return Run(
         name,
@@ -249,7 +267,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
         ended.get("error", "") if state == "failed" else "",
         rounds,
         trained_seconds(rounds),
-        {} if trained_on else _read(folder / TEST, read_vouched),
+        {} if trained_on else _read(folder / TEST_STATISTICS, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
         description.get("data", {}).get("digest", ""),
@@ -262,7 +280,7 @@ def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
 def _begun(folder: Path, rounds: list[JSON]) -> float | None:
     """The earliest that its files tell of: a run that was resumed wrote its description anew."""
     times = [each["begun"] for each in rounds if "begun" in each]
-    for path in (folder / DESCRIPTION, folder / LOG):
+    for path in (folder / DESCRIPTION, folder / TRAINING_LOG):
         with suppress(FileNotFoundError):
             times.append(path.stat().st_mtime)
     return min(times, default=None)
@@ -284,8 +302,8 @@ def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]
     if ended:
         return str(ended.get("state", "stopped")), ended, {}
     whole = (
-        (folder / TRAINING).exists()
-        or (folder / TEST).exists()
+        (folder / TRAINING_STATISTICS).exists()
+        or (folder / TEST_STATISTICS).exists()
         or (folder / "model" / "model.json").exists()
     )
     return "finished" if whole else "stopped", {}, {}
@@ -294,7 +312,7 @@ def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]
 def _trained_on(receipt: JSON, log: Path) -> bool:
     """Whether it has trained since its results were whole: the receipt, which is written last,
     tells of the log as it was then."""
-    then = receipt.get("files", {}).get(LOG, {}).get("bytes")
+    then = receipt.get("files", {}).get(TRAINING_LOG, {}).get("bytes")
     return then is not None and log.exists() and log.stat().st_size != then
 
 

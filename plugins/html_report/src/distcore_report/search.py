@@ -11,7 +11,6 @@ from distcore_core.contracts import JSON
 from distcore_data import charts
 from distcore_data.figures import number, parameter, several
 
-STATISTICS = "hyperopt_statistics.json"
 MAX_CURVES = len(charts.COLOURS)
 """So many trials' rounds are drawn, the best ones; more lines cannot be told apart."""
 

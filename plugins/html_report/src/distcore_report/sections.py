@@ -13,6 +13,14 @@ from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
 from distcore_data import charts
 from distcore_data.figures import number
+from distcore_data.run_files import (
+    DESCRIPTION,
+    SEARCH_STATISTICS,
+    SUMMARY,
+    TEST_DIAGNOSTICS,
+    TEST_STATISTICS,
+    TRAINING_STATISTICS,
+)
 from distcore_report import search, summary_sections, thresholds
 from distcore_report.summary_sections import MOST_COLUMNS
 
@@ -219,17 +227,17 @@ def _text(value: Any) -> str:
 
 
 SECTIONS: Mapping[str, Section] = {
-    "search": Section(search.STATISTICS, 0, search.sections),
-    "headline": Section(summary_sections.FILE, 5, summary_sections.headline),
-    "summary": Section("description.json", 10, _summary),
-    "splits": Section(summary_sections.FILE, 20, summary_sections.scores),
-    "scores": Section("test_statistics.json", 20, _scores),
-    "curves": Section("training_statistics.json", 30, _curves),
-    "diagnostics": Section("test_diagnostics.json", 40, _diagnostics),
-    "importance": Section(summary_sections.FILE, 50, summary_sections.importance),
-    "worst": Section(summary_sections.FILE, 55, summary_sections.worst),
-    "columns": Section(summary_sections.FILE, 60, summary_sections.columns),
-    "resources": Section(summary_sections.FILE, 70, summary_sections.resources),
-    "yaml": Section(summary_sections.FILE, 80, summary_sections.users_yaml),
-    "description": Section("description.json", 90, _description),
+    "search": Section(SEARCH_STATISTICS, 0, search.sections),
+    "headline": Section(SUMMARY, 5, summary_sections.headline),
+    "summary": Section(DESCRIPTION, 10, _summary),
+    "splits": Section(SUMMARY, 20, summary_sections.scores),
+    "scores": Section(TEST_STATISTICS, 20, _scores),
+    "curves": Section(TRAINING_STATISTICS, 30, _curves),
+    "diagnostics": Section(TEST_DIAGNOSTICS, 40, _diagnostics),
+    "importance": Section(SUMMARY, 50, summary_sections.importance),
+    "worst": Section(SUMMARY, 55, summary_sections.worst),
+    "columns": Section(SUMMARY, 60, summary_sections.columns),
+    "resources": Section(SUMMARY, 70, summary_sections.resources),
+    "yaml": Section(SUMMARY, 80, summary_sections.users_yaml),
+    "description": Section(DESCRIPTION, 90, _description),
 }

@@ -11,8 +11,8 @@ from distcore_core.contracts import JSON
 from distcore_core.contracts.values import COMBINED
 from distcore_data.charts import html_table
 from distcore_data.figures import duration, human_bytes, number, partly_scored
+from distcore_data.run_files import SUMMARY
 
-FILE = "summary.json"
 SPLITS = ("training", "validation", "test")
 DRIFTED = 0.2
 """From this distance of two distributions on, a column is marked."""
@@ -194,7 +194,7 @@ def columns(summary: JSON) -> Iterator[str]:
     if len(found) > MOST_COLUMNS:
         yield (
             f'<p class="soft">Of {len(found):,} columns, the {MOST_COLUMNS} that drift or miss '
-            f"most, outputs first; {FILE} has all.</p>"
+            f"most, outputs first; {SUMMARY} has all.</p>"
         )
         found = sorted(found, key=_to_be_seen, reverse=True)[:MOST_COLUMNS]
     rows = []

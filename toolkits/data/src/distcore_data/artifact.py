@@ -32,10 +32,11 @@ from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.os_errors import explained
+from distcore_data.run_files import SEARCH
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
 from distcore_data.stores.addresses import folder_or_address
-from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, SEARCH, Mirror
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
 from distcore_data.temporaries import temporary_folder
 from distcore_data.threads import patient_threads
 

@@ -17,13 +17,14 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_data.os_errors import explained
+from distcore_data.run_files import TRAINING_STATISTICS, TRIAL
 from distcore_data.seals import read_sealed, sealed
 from distcore_search.objective import Objective
 from distcore_search.rounds import Round, rounds_of, seconds_of
 from distcore_search.space import parse_spaces, values_of
 from distcore_search.vouched import read_vouched
 
-RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
+ROUNDS, TRIALS = "rounds.jsonl", "trials"
 ENDED = frozenset({"finished", "stopped", "failed"})
 """States of a record that is final. "running" is also what a kill leaves behind."""
 
@@ -73,15 +74,15 @@ def read_record(folder: Path) -> JSON:
         "of its description.json, if that is there."
     )
     try:
-        return read_sealed(folder / RECORD, advice)
+        return read_sealed(folder / TRIAL, advice)
     except FileNotFoundError:
         return {}
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Replace a trial's record, whole or not at all."""
-    path = folder / RECORD
-    with explained(folder, RECORD, TrainingError, advice=ELSEWHERE):
+    path = folder / TRIAL
+    with explained(folder, TRIAL, TrainingError, advice=ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write_file(path, sealed(dict(record)))
@@ -187,7 +188,7 @@ def begin_again(work: SearchWork) -> list[str]:
 def statistics_of(folder: Path) -> JSON:
     """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come
     to its end."""
-    path = folder / "training_statistics.json"
+    path = folder / TRAINING_STATISTICS
     if path.exists():
         try:
             found: JSON = read_vouched(path)

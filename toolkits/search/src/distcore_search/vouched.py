@@ -18,10 +18,11 @@ from typing import Any
 from distcore_core.contracts.values import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import write_file
+from distcore_data.run_files import TEST_DIAGNOSTICS, TEST_STATISTICS, TRAINING_STATISTICS
 from distcore_data.seals import damaged, parse_json, read_bounded, read_sealed, sealed
 
 DIGESTS = "digests.json"
-SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
+SCORES = (TRAINING_STATISTICS, TEST_STATISTICS, TEST_DIAGNOSTICS)
 """A run's files that it vouches for; all others hold a digest of themselves."""
 
 ADVICE = "Take it from a backup, run the command that wrote it again, or delete it."

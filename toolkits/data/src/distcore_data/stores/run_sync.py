@@ -47,9 +47,6 @@ STARTED = "started.json"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 """Folders of an experiment; what is in them is copied as a whole, by those who write it."""
 
-SEARCH = "search.json"
-"""What a search was begun with; a folder that holds it can be gone on with."""
-
 MANIFEST = "manifest.json"
 """What a checkpoint is put with last."""
 
