@@ -20,7 +20,8 @@ import distcore
 from distcore.cli.main import main
 from distcore.workflow.difference import read_run
 from distcore.workflow.folders import alone_in
-from distcore.workflow.verify import _data, _refuse_mixed, verify
+from distcore.workflow.replay import _data, refuse_mixed
+from distcore.workflow.verify import verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.artifact import model_place
@@ -459,11 +460,11 @@ def test_a_run_that_went_on_with_another_number_of_workers_is_no_fault_of_the_ma
     assert cause.other == f"1, then 2 after step {step}"
 
     receipt, _ = read_run(folder, folder)
-    _refuse_mixed(receipt, step, None)
+    refuse_mixed(receipt, step, None)
     with pytest.raises(UserError, match="cannot be replayed as a whole"):
-        _refuse_mixed(receipt, 0, step)  # by one worker, whose trainer is not known
+        refuse_mixed(receipt, 0, step)  # by one worker, whose trainer is not known
     for whole in ({"exact": True}, {"starts": {}}, {"starts": {0: {"workers": 2}}}):
-        _refuse_mixed({**receipt, **whole}, 0, None)
+        refuse_mixed({**receipt, **whole}, 0, None)
 
 
 NET = """from torch import nn
@@ -527,7 +528,7 @@ def test_weights_in_a_bucket_are_opened_with_the_credentials_that_are_given(
         assert credentials.options == {"key": "k"}
         return model_place(path)
 
-    monkeypatch.setattr("distcore.workflow.verify.model_place", place)
+    monkeypatch.setattr("distcore.workflow.replay.model_place", place)
     monkeypatch.setattr("distcore_data.artifact.model_place", place)
     assert verify(folder, credentials={"key": "k"}).equal
     with pytest.raises(UserError, match=r"cannot be had: 403: no access\. Put them back"):
