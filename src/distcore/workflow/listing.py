@@ -18,7 +18,7 @@ from distcore_core.registry.lock import locked, refuse_changed
 from distcore_core.registry.manager import Plugins
 from distcore_core.registry.manifest import Stated, quality, stated
 
-IMPORT_SECONDS = 10.0
+LISTING_SECONDS = 10.0
 """How long one plugin may take to load while listing."""
 
 
@@ -37,7 +37,7 @@ class Row:
 
 
 def rows(
-    plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] | None = None
+    plugins: Plugins, seconds: float = LISTING_SECONDS, kinds: Sequence[str] | None = None
 ) -> list[Row]:
     """A row for every entry point of every kind, core's own first.
 

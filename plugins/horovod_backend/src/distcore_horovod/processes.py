@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.25
 """Shorter than `distcore_torch.signals.SAME_PRESS_SECONDS`: if mpirun hears of ctrl-C too and ends
 its ranks, that and ours are one signal."""
 
-LAUNCHERS = ("horovodrun", "horovod.runner.launch")
+COMMANDS_OF_LAUNCHERS = ("horovodrun", "horovod.runner.launch")
 """What Python is told to run as horovodrun: a script by its name, or a module."""
 
 
@@ -90,5 +90,5 @@ def _above() -> list[int]:
 
 def _is_horovodrun(process: int) -> bool:
     with suppress(OSError):
-        return any(Path(each).name in LAUNCHERS for each in command_of(process)[:3])
+        return any(Path(each).name in COMMANDS_OF_LAUNCHERS for each in command_of(process)[:3])
     return False
