@@ -30,7 +30,6 @@ from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_file
-from distcore_data.artifact import NAME as MODEL_JSON
 from distcore_data.artifact import read_manifest
 from distcore_data.blame import one_line
 from distcore_data.cache import Cache
@@ -38,7 +37,7 @@ from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
-from distcore_data.run_files import DESCRIPTION, TEST_STATISTICS, TRAINING_STATISTICS
+from distcore_data.run_files import DESCRIPTION, MODEL_JSON, TEST_STATISTICS, TRAINING_STATISTICS
 from distcore_data.seals import refuse_link
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_search.objective import Objective

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from distcore.workflow.results import PREDICTIONS
 from distcore_core.errors import DataError, UserError
-from distcore_data.artifact import NAME as MODEL_JSON
 from distcore_data.run_files import (
     DESCRIPTION,
     ENDED,
+    MODEL_JSON,
     RECEIPT,
     SUMMARY,
     TEST_STATISTICS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, CheckpointError, UserError
 from distcore_core.io.digest import digest_file
-from distcore_data.run_files import DESCRIPTION, RECEIPT, TRAINING_LOG
+from distcore_data.run_files import DESCRIPTION, MODEL_JSON, RECEIPT, TRAINING_LOG
 from distcore_data.seals import read_bounded, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.ledger import LEDGER, read_ledger
@@ -64,7 +64,7 @@ def flaws_of(folder: Path, run: str | Path) -> Iterator[str]:
         if unsealed(read_bounded(folder / DESCRIPTION))["config"] != receipt["config"]:
             yield f"{folder / DESCRIPTION} and {RECEIPT} have different configs."
     yield from _flaws_of_ledger(folder / LEDGER)
-    yield from _flaws_of_folders(folder, f"{MODEL}/model.json" in files)
+    yield from _flaws_of_folders(folder, f"{MODEL}/{MODEL_JSON}" in files)
 
 
 def _is_longer(path: Path, written: JSON) -> bool:
@@ -88,7 +88,7 @@ def _flaws_of_folders(folder: Path, with_model: bool) -> Iterator[str]:
     from distcore_data.artifact import read_manifest
     from distcore_torch.training.checkpoint import list_checkpoints, load
 
-    if with_model and (folder / MODEL / "model.json").exists():
+    if with_model and (folder / MODEL / MODEL_JSON).exists():
         try:
             read_manifest(folder / MODEL)
         except ArtifactError as error:

@@ -28,6 +28,7 @@ from distcore_core.io.digest import digest_file
 from distcore_core.registry.lock import files_of
 from distcore_data.run_files import (
     DESCRIPTION,
+    MODEL_JSON,
     RECEIPT,
     TEST_DIAGNOSTICS,
     TEST_STATISTICS,
@@ -72,7 +73,7 @@ FILES = (
     TRAINING_LOG,
     results.PREDICTIONS,
     LEDGER,
-    f"{MODEL}/model.json",
+    f"{MODEL}/{MODEL_JSON}",
 )
 """What the finished receipt has digests of. model.json holds those of the weights."""
 

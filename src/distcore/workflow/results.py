@@ -15,7 +15,13 @@ from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, Us
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.digest import digest_file
 from distcore_data.os_errors import explained
-from distcore_data.run_files import DESCRIPTION, SUMMARY, TEST_DIAGNOSTICS, TEST_STATISTICS
+from distcore_data.run_files import (
+    DESCRIPTION,
+    MODEL_JSON,
+    SUMMARY,
+    TEST_DIAGNOSTICS,
+    TEST_STATISTICS,
+)
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
 from distcore_search.vouched import DIGESTS, SCORES, write_vouched
@@ -168,11 +174,9 @@ def _was_begun(place: Path | str, credentials: Credentials | None) -> bool:
 def brought_model(session: Session, model: Path) -> Path:
     """The model that training wrote, on this machine: a rank on another one copied it into the
     bucket."""
-    from distcore_data.artifact import NAME
-
     if session.mirror is None or model.exists():
         return model
-    session.mirror.get_folder(MODEL, _directory(session) / MODEL, NAME)
+    session.mirror.get_folder(MODEL, _directory(session) / MODEL, MODEL_JSON)
     return _directory(session) / MODEL
 
 
@@ -200,12 +204,12 @@ def written_report(session: Session, skip: Collection[str]) -> Path | None:
 
 def model_told(session: Session) -> bytes | None:
     """model.json of the model that lies in the experiment's folder now; None: there is none."""
-    from distcore_data.artifact import MOST_BYTES, NAME
+    from distcore_data.artifact import MOST_BYTES
 
     try:
         if session.mirror is not None:
-            return session.mirror.read(f"{MODEL}/{NAME}")
-        return read_bounded(_directory(session) / MODEL / NAME, MOST_BYTES)
+            return session.mirror.read(f"{MODEL}/{MODEL_JSON}")
+        return read_bounded(_directory(session) / MODEL / MODEL_JSON, MOST_BYTES)
     except FileNotFoundError:
         return None
 
@@ -231,10 +235,8 @@ def remove_what_told_of(former: bytes | None, session: Session) -> None:
 
 def remove_model(session: Session, model: Path) -> None:
     """Remove a model that is not to be saved."""
-    from distcore_data.artifact import NAME
-
     if session.mirror is not None:
-        session.mirror.remove_folder(MODEL, NAME)
+        session.mirror.remove_folder(MODEL, MODEL_JSON)
     remove_directory(model)
 
 

@@ -26,6 +26,7 @@ from distcore.workflow.replay import refuse_mixed, replay, starts_within
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.locks import is_held
+from distcore_data.run_files import MODEL_JSON
 from distcore_data.seals import unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -216,7 +217,7 @@ def _best(folder: Path) -> str:
     """The digests of the model's weights; "" if none were kept."""
     try:
         return json.dumps(
-            unsealed((folder / MODEL / "model.json").read_bytes())["files"], sort_keys=True
+            unsealed((folder / MODEL / MODEL_JSON).read_bytes())["files"], sort_keys=True
         )
     except FileNotFoundError:
         return ""

@@ -17,6 +17,7 @@ from distcore_core.errors import UserError
 from distcore_data.run_files import (
     DESCRIPTION,
     ENDED,
+    MODEL_JSON,
     RECEIPT,
     SEARCH,
     SEARCH_STATISTICS,
@@ -304,7 +305,7 @@ def _state(folder: Path, held: Callable[[Path], bool]) -> tuple[str, JSON, JSON]
     whole = (
         (folder / TRAINING_STATISTICS).exists()
         or (folder / TEST_STATISTICS).exists()
-        or (folder / "model" / "model.json").exists()
+        or (folder / "model" / MODEL_JSON).exists()
     )
     return "finished" if whole else "stopped", {}, {}
 

@@ -25,6 +25,7 @@ from distcore_core.errors import ArtifactError, DataError, UserError
 from distcore_core.io.digest import digest_file
 from distcore_core.progress import Progress
 from distcore_data.os_errors import is_of_the_system
+from distcore_data.run_files import MODEL_JSON
 from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
@@ -60,12 +61,10 @@ class Model:
 
     @classmethod
     def of(cls, artifact: Artifact, trust: bool) -> Model:
-        from distcore_data.artifact import NAME
-
         folder, block = artifact.place, tuple(sorted(artifact.plugins.block))
         if not isinstance(folder, Path):
             return cls(folder, artifact.digest, None, trust, block)
-        names = (NAME, *artifact.manifest["files"])
+        names = (MODEL_JSON, *artifact.manifest["files"])
         small = sum((folder / name).stat().st_size for name in names) <= SHIPPED_BYTES
         files = {name: (folder / name).read_bytes() for name in names} if small else None
         return cls(folder.absolute(), artifact.digest, files, trust, block)
@@ -86,12 +85,12 @@ class Model:
 
     def _opened_here(self) -> Artifact:
         from distcore_core.registry.manager import Plugins
-        from distcore_data.artifact import NAME, open_artifact
+        from distcore_data.artifact import open_artifact
 
         plugins = Plugins(self.block)
         if not isinstance(self.place, Path):
             return open_artifact(self.place, plugins=plugins, trust=self.trust)
-        path = self.place / NAME
+        path = self.place / MODEL_JSON
         if path.is_file() and digest_file(path).sha256 == self.digest:
             return open_artifact(self.place, plugins=plugins, trust=self.trust)
         if self.files is None:

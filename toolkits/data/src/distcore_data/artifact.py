@@ -32,7 +32,7 @@ from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
 from distcore_data.memory import keep_freed_memory
 from distcore_data.os_errors import explained
-from distcore_data.run_files import SEARCH
+from distcore_data.run_files import MODEL_JSON, SEARCH
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -52,7 +52,6 @@ VERSION = 2
 PREDICTING = ("models", "trainers", "encoders", "decoders", "combiners")
 """What decides predictions beside features: roles, without the plugin that declares them."""
 
-NAME = "model.json"
 MOST_BYTES = 1 << 30
 """Of model.json, which holds the vocabularies of its features."""
 
@@ -137,11 +136,11 @@ def write_artifact(
             content = sealed(manifest, most_bytes=MOST_BYTES)
         except (TypeError, ValueError) as error:
             raise TrainingError(
-                f"{NAME} cannot be written: {error}. Give options that are plain JSON."
+                f"{MODEL_JSON} cannot be written: {error}. Give options that are plain JSON."
             ) from error
-        write_new_file(folder / NAME, content)
+        write_new_file(folder / MODEL_JSON, content)
     if job.mirror is not None:
-        job.mirror.put_folder(directory.name, directory, NAME)
+        job.mirror.put_folder(directory.name, directory, MODEL_JSON)
     return directory
 
 
@@ -164,7 +163,7 @@ def open_artifact(
         directory = find_model(found)
         with unchanged(directory):
             manifest = read_manifest(directory)
-            digest = digest_file(directory / NAME).sha256
+            digest = digest_file(directory / MODEL_JSON).sha256
             _compare_makers(manifest["plugins"], plugins)
             features = Features.from_json(manifest, plugins)
             made = manifest["trainer"]
@@ -217,7 +216,7 @@ def model_here(place: Path | ResultsStore) -> Iterator[Path]:
     with temporary_folder("model") as folder:
         for name in ("", MODEL):
             with suppress(FileNotFoundError):
-                place.get_folder(name, folder / MODEL, NAME)
+                place.get_folder(name, folder / MODEL, MODEL_JSON)
                 break
         else:
             raise _no_model(place.url, place.url, bool(place.folders(CHECKPOINTS)))
@@ -273,7 +272,7 @@ def find_model(path: Path) -> Path:
     followed here and never again, for they may be renamed to another model. Raises ArtifactError
     if there is none, which says how to go on with a run that has checkpoints."""
     for candidate in (path, path / MODEL):
-        if (candidate / NAME).is_file():
+        if (candidate / MODEL_JSON).is_file():
             real = os.path.realpath(candidate)
             return candidate if real == os.path.abspath(candidate) else Path(real)
     run = path.parent if path.name == MODEL else path
@@ -301,7 +300,7 @@ def _no_model(path: Path | str, run: Path | str, checkpoints: bool) -> ArtifactE
             "last one, and writes the model."
         )
     return ArtifactError(
-        f"{path} holds no model: there is no {NAME} in it or in {path}/{MODEL}. {advice}"
+        f"{path} holds no model: there is no {MODEL_JSON} in it or in {path}/{MODEL}. {advice}"
     )
 
 
@@ -311,7 +310,7 @@ def read_manifest(directory: Path) -> JSON:
     checked = _checked.get()
     if checked is not None and checked[0] == directory:
         return checked[1]
-    path = directory / NAME
+    path = directory / MODEL_JSON
     try:
         if path.is_symlink():
             raise ValueError("it is a link, and links are not followed")
@@ -327,7 +326,7 @@ def read_manifest(directory: Path) -> JSON:
         raise ArtifactError(f"{path} is none that distcore wrote ({error!r}). {RESTORE}") from error
     if version != VERSION:
         raise ArtifactError(
-            f"{directory / NAME} has version {version!r}; this distcore reads version {VERSION}. "
+            f"{path} has version {version!r}; this distcore reads version {VERSION}. "
             f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or "
             "train again."
         )
@@ -335,8 +334,7 @@ def read_manifest(directory: Path) -> JSON:
     for name, expected in files.items():
         if Path(name).name != name or name in ("", ".", ".."):
             raise ArtifactError(
-                f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this "
-                "model."
+                f"{path} names a file outside its folder: {name!r}. Do not use this model."
             )
         _check(directory / name, expected)
     return manifest

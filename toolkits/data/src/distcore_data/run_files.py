@@ -14,6 +14,9 @@ TRAINING_STATISTICS = "training_statistics.json"
 TEST_STATISTICS = "test_statistics.json"
 TEST_DIAGNOSTICS = "test_diagnostics.json"
 
+MODEL_JSON = "model.json"
+"""In a model's folder: its manifest."""
+
 SUMMARY = "summary.json"
 """What a run came to, for the report and for notebooks."""
 
