@@ -52,7 +52,7 @@ COMMANDS = {
 """Commands of Ludwig that are none of ours: what does their work."""
 
 
-def not_carried_out(words: Sequence[str], known: Container[str] = ()) -> str | None:
+def not_carried_out(words: Sequence[str], known: Container[str]) -> str | None:
     """What to say of the first word that is such a flag; None: there is none. known: options that
     the command has.
 

@@ -37,7 +37,7 @@ SKEWED = 3.0
 
 
 def remarked(
-    inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table, share: float = 1.0
+    inputs: Iterable[Guess], outputs: Iterable[Guess], table: pa.Table, share: float
 ) -> tuple[list[Guess], list[Guess]]:
     """The same, with a remark where a column gives a target away, or a target is uneven. share: of
     all rows that the table has."""

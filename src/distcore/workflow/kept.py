@@ -97,7 +97,7 @@ def _of_type(texts: pa.Array, field: pa.Field) -> pa.Array:
 
 @contextmanager
 def kept_columns(
-    artifact: Artifact, request: Request, names: Sequence[str], *, as_text: bool = False
+    artifact: Artifact, request: Request, names: Sequence[str], *, as_text: bool
 ) -> Iterator[Kept]:
     """The named columns of a dataset, with the types that they have there; as_text: only whole
     numbers, since they go into a text file. Raises DataError for a column that the dataset has

@@ -22,7 +22,7 @@ WIDTH = 30
 """Characters of a notebook's bar."""
 
 
-def rounds_below(progress: Progress, over: bool = False, count: int = SHOWN) -> list[str]:
+def rounds_below(progress: Progress, over: bool, count: int = SHOWN) -> list[str]:
     """What stands under the bars: the latest `count` rounds, which is at least 1. over: how
     training ended as well."""
     rounds = progress.rounds

@@ -157,7 +157,7 @@ def commit_directory(
             delete(old)
 
 
-def sync_tree(folder: str | os.PathLike[str], synced: Collection[str] = ()) -> None:
+def sync_tree(folder: str | os.PathLike[str], synced: Collection[str]) -> None:
     """Force every file and folder under `folder`, and itself, to disk; links are not followed."""
     folder = Path(folder)
     for root, _, names in os.walk(folder, topdown=False):

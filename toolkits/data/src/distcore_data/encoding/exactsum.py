@@ -128,7 +128,7 @@ class Moments:
         return math.sqrt(self.variance(ddof))
 
 
-def moments_of_one(value: float, times: int = 1) -> Moments:
+def moments_of_one(value: float, times: int) -> Moments:
     """The moments of one value so many times; less than 0: to take it out of others. Raises
     ValueError or OverflowError at NaN or infinity."""
     numerator, denominator = float(value).as_integer_ratio()  # over a power of two

@@ -99,7 +99,7 @@ def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
             load_weights(module, tensors, directory)
 
 
-def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
+def open_predictor(directory: Path, features: FeatureSet, *, trust: bool) -> TorchPredictor:
     """The best weights of a model folder, ready to predict on the CPU (`TorchPredictor.to` moves
     it).
 
