@@ -133,7 +133,7 @@ def test_sparse_is_one_hot_and_a_learned_table_when_trainable():
     assert torch.equal(learned(codes), expected)
     assert list(fixed.parameters()) == []
     assert learned.weight.requires_grad
-    assert torch.equal(encoders.category_sparse(3)(codes), expected)
+    assert torch.equal(encoders.OneHot(3)(codes), expected)
 
 
 def test_dropout_drops_only_while_training():
@@ -143,7 +143,7 @@ def test_dropout_drops_only_while_training():
     assert torch.equal(encoder.eval()(codes), encoder.weight)
 
 
-@pytest.mark.parametrize("encoder", [encoders.passthrough(1), encoders.category_sparse(3)])
+@pytest.mark.parametrize("encoder", [encoders.passthrough(1), encoders.OneHot(3)])
 def test_no_rows_are_taken(encoder):
     assert encoder(torch.empty(0, dtype=torch.int32)).shape == (0, encoder.output_size)
 

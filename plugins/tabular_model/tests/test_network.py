@@ -498,7 +498,7 @@ def test_every_feature_of_this_plugin_at_once():
 
 def test_without_gradients_only_some_rows_have_a_number_for_each_value(monkeypatch):
     """4,096 rows of a vocabulary of 100,000 would take 5 GB in a prediction."""
-    hot = Plain("c", lambda: encoders.category_sparse(50)), Column(name="c", dtype="int32")
+    hot = Plain("c", lambda: encoders.OneHot(50)), Column(name="c", dtype="int32")
     features = feature_set([number("a"), hot], (("y", 1), ("z", 3)))
     net, batch, rows = build(features).eval(), batch_of(features, rows=7), []
     net.encoders.register_forward_hook(lambda *call: rows.append(len(call[2])))

@@ -50,7 +50,9 @@ def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any])
         return encoders.Ple(edges(dict(metadata)), options)
     if feature != "category":
         return encoders.dense(1, options)
-    if name != "dense":
+    if name == "onehot":
+        return encoders.OneHot(metadata["vocab_size"])
+    if name == "sparse":
         return encoders.category_sparse(metadata["vocab_size"], options)
     encoder = encoders.category_embed(metadata["vocab_size"], options)
     if metadata["counts"][0] == 0:  # a vector that no row trains: the mean of how all start

@@ -196,12 +196,10 @@ def category_embed(num_classes: int, options: Any) -> nn.Module:
     )
 
 
-def category_sparse(num_classes: int, options: Any = None) -> nn.Module:
-    """Encoders `sparse` and `onehot` of categories.
+def category_sparse(num_classes: int, options: Any) -> nn.Module:
+    """Encoder `sparse` of categories.
 
-    options: embeddings_trainable (then a table that starts as the identity is learned), dropout;
-        both optional."""
-    dropout = getattr(options, "dropout", 0.0)
-    if getattr(options, "embeddings_trainable", False):
-        return CategoryEmbed(num_classes, num_classes, "identity", True, dropout)
-    return OneHot(num_classes, dropout)
+    options: embeddings_trainable (then a table that starts as the identity is learned), dropout."""
+    if options.embeddings_trainable:
+        return CategoryEmbed(num_classes, num_classes, "identity", True, options.dropout)
+    return OneHot(num_classes, options.dropout)
