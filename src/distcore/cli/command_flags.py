@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 
 from distcore.cli import flags
-from distcore.workflow.skips import SKIPS
+from distcore.workflow.skips import (
+    SKIP_EVAL_STATS,
+    SKIP_HYPEROPT_STATISTICS,
+    SKIP_LOG,
+    SKIP_PREDICTIONS,
+    SKIPS,
+)
 
 
 def train(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +36,7 @@ def train(parser: argparse.ArgumentParser) -> None:
     )
     flags.gpus(group)
     flags.profile(parser)
-    flags.skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
+    flags.skip(parser, [name for name in SKIPS if name != SKIP_HYPEROPT_STATISTICS])
     command = parser.prog.rpartition(" ")[2]
     flags.examples(
         parser,
@@ -110,7 +116,7 @@ def predict(parser: argparse.ArgumentParser) -> None:
         "again",
     )
     flags.flag(group, "overwrite", action="store_true", help="replace predictions that are there")
-    flags.skip(parser, ["skip_save_predictions", "skip_save_log"])
+    flags.skip(parser, [SKIP_PREDICTIONS, SKIP_LOG])
     flags.examples(
         parser,
         "predict results/experiment_run new.csv --output_file new_predictions.csv --keep id",
@@ -123,7 +129,7 @@ def evaluate(parser: argparse.ArgumentParser) -> None:
     model(parser)
     group = parser.add_argument_group("results")
     flags.flag(group, "overwrite", action="store_true", help="replace results that are there")
-    flags.skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
+    flags.skip(parser, [SKIP_PREDICTIONS, SKIP_EVAL_STATS, SKIP_LOG])
     flags.examples(parser, "evaluate results/experiment_run test.csv")
 
 

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from distcore.cli import ludwig_flags
-from distcore.workflow.skips import NEVER_SAVED, SKIPS
+from distcore.workflow.skips import (
+    NEVER_SAVED,
+    SKIP_EVAL_STATS,
+    SKIP_HYPEROPT_STATISTICS,
+    SKIP_LOG,
+    SKIP_MODEL,
+    SKIP_PREDICTIONS,
+    SKIP_PROCESSED_INPUT,
+    SKIP_PROGRESS,
+    SKIP_TRAINING_DESCRIPTION,
+    SKIP_TRAINING_STATISTICS,
+    SKIPS,
+)
 
 
 def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
@@ -127,15 +139,15 @@ DATA_FORMAT = (
 )
 
 SHORT = {
-    "skip_save_training_description": ["-sstd"],
-    "skip_save_training_statistics": ["-ssts"],
-    "skip_save_model": ["-ssm"],
-    "skip_save_progress": ["-ssp"],
-    "skip_save_log": ["-ssl"],
-    "skip_save_processed_input": ["-sspi"],
-    "skip_save_predictions": ["-sstp"],
-    "skip_save_eval_stats": ["-sstes", "-sses"],
-    "skip_save_hyperopt_statistics": ["-sshs"],
+    SKIP_TRAINING_DESCRIPTION: ["-sstd"],
+    SKIP_TRAINING_STATISTICS: ["-ssts"],
+    SKIP_MODEL: ["-ssm"],
+    SKIP_PROGRESS: ["-ssp"],
+    SKIP_LOG: ["-ssl"],
+    SKIP_PROCESSED_INPUT: ["-sspi"],
+    SKIP_PREDICTIONS: ["-sstp"],
+    SKIP_EVAL_STATS: ["-sstes", "-sses"],
+    SKIP_HYPEROPT_STATISTICS: ["-sshs"],
     "skip_save_unprocessed_output": ["-ssuo"],
     "skip_save_k_fold_split_indices": ["-skfsi"],
 }

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from distcore.cli import flags
 from distcore.cli.arguments import run_of, set_up_logging
-from distcore.workflow.skips import SKIPS
+from distcore.workflow.skips import SKIP_HYPEROPT_STATISTICS, SKIP_PREDICTIONS, SKIPS
 
 
 class HyperoptCommand:
@@ -47,8 +47,8 @@ class HyperoptCommand:
         )
         flags.gpus(group)
         flags.profile(parser)
-        skips = [name for name in SKIPS if name != "skip_save_predictions"]
-        flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
+        skips = [name for name in SKIPS if name != SKIP_PREDICTIONS]
+        flags.skip(parser, [SKIP_HYPEROPT_STATISTICS, *skips])
 
         flags.examples(
             parser,

@@ -30,6 +30,7 @@ from distcore.workflow.prepare import (
     root_of,
     tell_constant_targets,
 )
+from distcore.workflow.skips import SKIP_PROCESSED_INPUT
 from distcore_core.contracts import JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, DistcoreError, Stopped, TrainingError, UserError
 from distcore_data import os_errors
@@ -148,7 +149,7 @@ class Search:
                 "its own%s.",
                 ", which stays although none was to be saved: `distcore cache prune --unused "
                 f"{self._where_caches_are()}` removes it and what else no run uses"
-                if "skip_save_processed_input" in self.skip
+                if SKIP_PROCESSED_INPUT in self.skip
                 else "",
             )
         results.write_json(directory / SEARCH, mine)
@@ -192,7 +193,7 @@ class Search:
         check_predictions(self.session, cache)
         tell_constant_targets(self.session, cache)
         self._check_by(cache)
-        if "skip_save_processed_input" in self.skip:
+        if SKIP_PROCESSED_INPUT in self.skip:
             log.info("The cache stays until the search is over, for every trial reads it.")
         return cache
 
@@ -288,11 +289,7 @@ class Search:
         except KeyboardInterrupt as error:
             concluded(interrupted=True)
             raise Stopped(kept, signal_of(error)) from None
-        if (
-            "skip_save_processed_input" in self.skip
-            and session.built_cache
-            and work.cache is not None
-        ):
+        if SKIP_PROCESSED_INPUT in self.skip and session.built_cache and work.cache is not None:
             session.closing.close()  # the use of this process
             results.remove_cache(work.cache)
         raise_without_scores(outcome)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.search.trial import TrialWork, check_model, finish_stopped
 from distcore.workflow import results
+from distcore.workflow.skips import SKIP_HYPEROPT_STATISTICS, SKIP_MODEL
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
@@ -72,12 +73,12 @@ def conclude(
     records, model, trouble = work.objective.ordered(counted), None, None
     if interrupted:
         model = delivered_before(work.directory / MODEL, records)
-    elif "skip_save_model" not in skip:
+    elif SKIP_MODEL not in skip:
         try:
             model = _best_model(work, records)
         except ArtifactError as error:
             trouble = error
-    if "skip_save_hyperopt_statistics" not in skip:
+    if SKIP_HYPEROPT_STATISTICS not in skip:
         best = records[0]["name"] if records and records[0].get("score") is not None else None
         statistics = {
             "hyperopt_config": section,

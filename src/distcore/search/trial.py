@@ -25,6 +25,12 @@ from distcore.workflow import receipt, results
 from distcore.workflow.description import describe
 from distcore.workflow.folders import refuse_anothers_checkpoints
 from distcore.workflow.session import Session, open_session
+from distcore.workflow.skips import (
+    SKIP_EVAL_STATS,
+    SKIP_MODEL,
+    SKIP_TRAINING_DESCRIPTION,
+    SKIP_TRAINING_STATISTICS,
+)
 from distcore.workflow.summary import is_of_the_model, last_round
 from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
@@ -133,7 +139,7 @@ def fit_trial(
         cache = work.cache or _prepared(session, work.data)
         session.started()
         description = describe(session, work.data, cache)
-        results.write(session, DESCRIPTION, description, work.skip, receipt.SKIP)
+        results.write(session, DESCRIPTION, description, work.skip, SKIP_TRAINING_DESCRIPTION)
         receipt.write(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
         trained = fit(session, cache, None, None, work.skip, description["plugins"])
         results.write(
@@ -141,11 +147,11 @@ def fit_trial(
             TRAINING_STATISTICS,
             trained.statistics,
             work.skip,
-            "skip_save_training_statistics",
+            SKIP_TRAINING_STATISTICS,
         )
         is_last = is_of_the_model(last_round(session, trained))
         found = _outcome(session, cache, trained, work.objective, work.skip, is_last)
-        if "skip_save_model" in work.skip:
+        if SKIP_MODEL in work.skip:
             results.remove_model(session, trained.model)
         else:
             found["model"] = digest_file(trained.model / MODEL_JSON).sha256
@@ -250,7 +256,7 @@ def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Any) 
         ):
             scores.update(outputs, batch)
     statistics = scores.compute()
-    results.write(session, TEST_STATISTICS, statistics, skip, "skip_save_eval_stats")
+    results.write(session, TEST_STATISTICS, statistics, skip, SKIP_EVAL_STATS)
     return statistics
 
 

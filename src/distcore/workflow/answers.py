@@ -14,6 +14,7 @@ from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
 from distcore.workflow.results import PREDICTIONS
+from distcore.workflow.skips import SKIP_EVAL_STATS, SKIP_LOG, SKIP_PREDICTIONS
 from distcore_core.contracts import JSON, Source
 from distcore_data.run_files import TEST_STATISTICS
 from distcore_data.sources.fetch import is_url
@@ -52,7 +53,7 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 backend=asked.backend,
                 trust=asked.trust,
                 gpus=asked.gpus,
-                listen="skip_save_log" not in asked.skip,
+                listen=SKIP_LOG not in asked.skip,
                 view=asked.view,
             )
         )
@@ -113,9 +114,9 @@ class _Files:
 def _free_files(asked: AnswerRequest, place: answer_place.Place) -> _Files:
     """Where the answer goes. Raises UserError, before any work, where it may not."""
     evaluates = asked.command == "evaluate"
-    predictions = None if "skip_save_predictions" in asked.skip else place.folder / asked.file_name
+    predictions = None if SKIP_PREDICTIONS in asked.skip else place.folder / asked.file_name
     scores = None
-    if evaluates and "skip_save_eval_stats" not in asked.skip:
+    if evaluates and SKIP_EVAL_STATS not in asked.skip:
         scores = place.folder / TEST_STATISTICS
         if predictions is not None:
             name = answer_place.predictions_of_evaluation(place, asked.overwrite)

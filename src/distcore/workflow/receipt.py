@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import results
+from distcore.workflow.skips import SKIP_TRAINING_DESCRIPTION
 from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
@@ -77,8 +78,6 @@ FILES = (
 )
 """What the finished receipt has digests of. model.json holds those of the weights."""
 
-SKIP = "skip_save_training_description"
-
 BEGUN_WITH = "initial_weights"
 """Of a receipt that knows it. Those of older versions do not."""
 
@@ -89,7 +88,7 @@ def write(session: Session, description: JSON, cache: Cache, skip: Any, initial:
     description: what description.json says of it. initial: {BEGUN_WITH: the weights that it begins
         with: {"path": of a model or file, or its name in the run's folder, "sha256"}, or None if
         none are given}; {} if that is not known."""
-    if SKIP not in skip:
+    if SKIP_TRAINING_DESCRIPTION not in skip:
         results.write(session, RECEIPT, receipt_of(session, description, cache, initial))
 
 
@@ -98,7 +97,7 @@ def finish(session: Session, description: JSON, cache: Cache, skip: Any, initial
     receipt, since it tells of the model before."""
     folder = session.directory
     assert folder is not None
-    if SKIP in skip:
+    if SKIP_TRAINING_DESCRIPTION in skip:
         results.remove(session, RECEIPT)
         return
     found = receipt_of(session, description, cache, initial)

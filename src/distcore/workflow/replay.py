@@ -10,6 +10,7 @@ from typing import Any
 
 from distcore.workflow.receipt import BEGUN_WITH
 from distcore.workflow.results import INITIAL, check_weights
+from distcore.workflow.skips import SKIP_LOG, SKIP_PROGRESS, SKIP_REPORT
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError, DistcoreError, UserError
 from distcore_data.artifact import model_place
@@ -18,7 +19,7 @@ from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.run_sync import CHECKPOINTS
 
 SETS = ("dataset", "training_set", "validation_set", "test_set")
-NOT_SAVED = frozenset({"skip_save_report", "skip_save_log", "skip_save_progress"})
+NOT_SAVED = frozenset({SKIP_REPORT, SKIP_LOG, SKIP_PROGRESS})
 
 
 def replay(

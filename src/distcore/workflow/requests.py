@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import results
+from distcore.workflow.skips import (
+    SKIP_HYPEROPT_STATISTICS,
+    SKIP_LOG,
+    SKIP_MODEL,
+    SKIP_PREDICTIONS,
+    SKIP_REPORT,
+)
 from distcore_core.errors import UserError
 from distcore_data.dataset import Data
 from distcore_data.stores import Credentials, given_credentials
@@ -25,7 +32,7 @@ ConfigLike = Location | Mapping[str, Any] | None
 RESULTS: Location = "results"
 """Where results come if nobody says."""
 
-OWN_EXTENSIONS = {"report": {"skip_save_report", "skip_save_hyperopt_statistics"}}
+OWN_EXTENSIONS = {"report": {SKIP_REPORT, SKIP_HYPEROPT_STATISTICS}}
 """Extensions that runs and searches have without being asked, and what leaves each of them out."""
 
 
@@ -80,7 +87,7 @@ class TrainRequest:
 
     @property
     def saves_predictions(self) -> bool:
-        return self.command == "experiment" and "skip_save_predictions" not in self.skip
+        return self.command == "experiment" and SKIP_PREDICTIONS not in self.skip
 
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
         """(the config, the weights of a model given from Python): of the run to go on with if no
@@ -95,10 +102,8 @@ class TrainRequest:
                     f"{self.going_on} (--model_resume_path) has begun. Leave one of them out."
                 )
         if self.model is not None:
-            config, weights = with_model(
-                config, self.model, saved="skip_save_model" not in self.skip
-            )
-        if "skip_save_log" in self.skip:
+            config, weights = with_model(config, self.model, saved=SKIP_MODEL not in self.skip)
+        if SKIP_LOG in self.skip:
             config = replace(config, extensions=())
         return config, weights
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.workflow.skips import SKIP_REPORT
 from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
@@ -199,7 +200,7 @@ def refuse_without_scores(found: TrainResult) -> None:
 def written_report(session: Session, skip: Collection[str]) -> Path | None:
     """The report, if this run wrote one; a resumed run that skips it has an older one."""
     path = _directory(session) / REPORT
-    return path if "skip_save_report" not in skip and path.exists() else None
+    return path if SKIP_REPORT not in skip and path.exists() else None
 
 
 def model_told(session: Session) -> bytes | None:

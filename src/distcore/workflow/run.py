@@ -25,6 +25,16 @@ from distcore.workflow.requests import (
     own_extensions,
 )
 from distcore.workflow.session import Session, open_session
+from distcore.workflow.skips import (
+    SKIP_EVAL_STATS,
+    SKIP_MODEL,
+    SKIP_PREDICTIONS,
+    SKIP_PROCESSED_INPUT,
+    SKIP_PROGRESS,
+    SKIP_REPORT,
+    SKIP_TRAINING_DESCRIPTION,
+    SKIP_TRAINING_STATISTICS,
+)
 from distcore.workflow.split_scores import add_split_scores
 from distcore.workflow.summary import summary_of
 from distcore.workflow.summary_of_test import of_test_split
@@ -74,7 +84,7 @@ def run(asked: TrainRequest) -> Outcome:
         check_storage(session, data, asked.going_on or asked.output, start)
         cache = prepare(session, data)
         # Rank 0 of a launcher may go on with what another rank has built.
-        drop = "skip_save_processed_input" in asked.skip and not is_other_rank()
+        drop = SKIP_PROCESSED_INPUT in asked.skip and not is_other_rank()
         if drop and session.built_cache:
             stack.callback(results.remove_cache, cache)
             stack.callback(session.closing.close)  # before that
@@ -106,31 +116,31 @@ def _train_and_save(
     if resuming:
         begun_with = receipt.initial_weights(session)
     else:
-        results.write(session, DESCRIPTION, description, skip, "skip_save_training_description")
+        results.write(session, DESCRIPTION, description, skip, SKIP_TRAINING_DESCRIPTION)
         receipt.write(session, description, cache, skip, begun_with)
     # What lies in a bucket is copied to where the run works.
     resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
     trained = fit(session, cache, start, resume, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
         results.remove_what_told_of(session.former, session)
-        results.write(session, DESCRIPTION, description, skip, "skip_save_training_description")
+        results.write(session, DESCRIPTION, description, skip, SKIP_TRAINING_DESCRIPTION)
     results.write(
         session,
         TRAINING_STATISTICS,
         trained.statistics,
         skip,
-        "skip_save_training_statistics",
+        SKIP_TRAINING_STATISTICS,
     )
     trained = replace(trained, model=results.brought_model(session, trained.model))
     test, path, summary = None, None, summary_of(session, trained, resuming)
-    if "skip_save_report" not in skip:
+    if SKIP_REPORT not in skip:
         add_split_scores(session, cache, trained.model, summary)
     if session.command == "experiment":
         test, path = _evaluate_test_split(session, cache, trained.model, skip, summary)
-    results.write(session, SUMMARY, summary, skip, "skip_save_report")
+    results.write(session, SUMMARY, summary, skip, SKIP_REPORT)
     session.results_written()
     model: Path | None = trained.model
-    if "skip_save_model" in skip:
+    if SKIP_MODEL in skip:
         results.remove_model(session, trained.model)
         model = None
     receipt.finish(session, description, cache, skip, begun_with)
@@ -160,7 +170,7 @@ def fit(
     load: the model to start from. resume: the folder of the run whose checkpoints to go on from.
     plugins: what the run uses, for model.json."""
     job = train_job(session, cache, load, resume, skip, plugins)
-    logged = None if "skip_save_training_statistics" in skip else session.directory
+    logged = None if SKIP_TRAINING_STATISTICS in skip else session.directory
     with training_log(session.progress, logged, session.mirror if resume else None):
         result = session.make(TRAINER).fit(job, session.backend, session.progress)
     try:
@@ -192,8 +202,8 @@ def train_job(
         opener=OPENER,
         resume=resume,
         initial_weights=load,
-        save_checkpoints="skip_save_progress" not in skip,
-        save_statistics="skip_save_training_statistics" not in skip,
+        save_checkpoints=SKIP_PROGRESS not in skip,
+        save_statistics=SKIP_TRAINING_STATISTICS not in skip,
         plugins_block=tuple(session.plugins.block),
         mirror=session.mirror,
         plugins=plugins,
@@ -217,14 +227,14 @@ def _evaluate_test_split(
     assert session.directory is not None
     artifact = open_artifact(model, plugins=session.plugins, trust=True)
     evaluation = Evaluation(artifact.features, "test")
-    path = None if "skip_save_predictions" in skip else session.directory / results.PREDICTIONS
+    path = None if SKIP_PREDICTIONS in skip else session.directory / results.PREDICTIONS
     with open_cache(cache, session.plugins) as reader:
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
         row_numbers = reader.row_numbers("test")
         worst = None
-        if "skip_save_report" not in skip and reader.rows("test"):
+        if SKIP_REPORT not in skip and reader.rows("test"):
             worst = Worst(row_numbers, artifact)
             batches = worst.seen(batches)
         numbers = RowNumbers(row_numbers) if path is not None else None
@@ -234,8 +244,8 @@ def _evaluate_test_split(
         statistics = evaluation.statistics()
         if worst is not None:
             of_test_split(session, summary, reader, artifact, statistics, worst)
-    results.write(session, TEST_STATISTICS, statistics, skip, "skip_save_eval_stats")
-    results.write(session, TEST_DIAGNOSTICS, evaluation.drawings(), skip, "skip_save_eval_stats")
+    results.write(session, TEST_STATISTICS, statistics, skip, SKIP_EVAL_STATS)
+    results.write(session, TEST_DIAGNOSTICS, evaluation.drawings(), skip, SKIP_EVAL_STATS)
     if path is not None:
         session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
     return statistics, path
