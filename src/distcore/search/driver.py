@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ class Search:
         section: Section,
         session: Session,
         data: Data,
-        skip: Any,
+        skip: Collection[str],
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore.search.trial import TrialWork, check_model, finish_stopped
 from distcore.workflow import results
@@ -63,7 +63,11 @@ def collect(work: TrialWork) -> list[JSON]:
 
 
 def conclude(
-    session: Session, work: TrialWork, section: JSON, skip: Any, interrupted: bool = False
+    session: Session,
+    work: TrialWork,
+    section: JSON,
+    skip: Collection[str],
+    interrupted: bool = False,
 ) -> SearchOutcome:
     """Write everything that a search leaves, also one that was interrupted.
 

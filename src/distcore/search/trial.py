@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,7 @@ def _outcome(
     cache: Cache,
     trained: TrainResult,
     objective: Objective,
-    skip: Any,
+    skip: Collection[str],
     is_last: bool = False,
 ) -> JSON:
     """is_last: whether the last evaluation is of the model, and so the one among equals."""
@@ -240,7 +240,7 @@ def _outcome(
     return {**found, "score": score, "evaluation": scored.get(objective.evaluated, {})}
 
 
-def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Any) -> JSON:
+def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Collection[str]) -> JSON:
     """Metrics of the kept weights on the test split."""
     from distcore_data.artifact import open_artifact
     from distcore_data.cache import open_cache

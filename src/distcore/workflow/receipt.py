@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -82,7 +82,9 @@ BEGUN_WITH = "initial_weights"
 """Of a receipt that knows it. Those of older versions do not."""
 
 
-def write(session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON) -> None:
+def write(
+    session: Session, description: JSON, cache: Cache, skip: Collection[str], initial: JSON
+) -> None:
     """Write the receipt of a run that is about to begin.
 
     description: what description.json says of it. initial: {BEGUN_WITH: the weights that it begins
@@ -92,7 +94,9 @@ def write(session: Session, description: JSON, cache: Cache, skip: Any, initial:
         results.write(session, RECEIPT, receipt_of(session, description, cache, initial))
 
 
-def finish(session: Session, description: JSON, cache: Cache, skip: Any, initial: JSON) -> None:
+def finish(
+    session: Session, description: JSON, cache: Cache, skip: Collection[str], initial: JSON
+) -> None:
     """Write it again, of a run whose results are whole; or remove it, of one that goes on without a
     receipt, since it tells of the model before."""
     folder = session.directory

@@ -3,7 +3,7 @@ report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -162,7 +162,7 @@ def fit(
     cache: Cache,
     load: Path | ResultsStore | None,
     resume: Path | None,
-    skip: Any = (),
+    skip: Collection[str] = (),
     plugins: Sequence[JSON] = (),
 ) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer.
@@ -186,7 +186,7 @@ def train_job(
     cache: Cache,
     load: Path | ResultsStore | None = None,
     resume: Path | None = None,
-    skip: Any = (),
+    skip: Collection[str] = (),
     plugins: Sequence[JSON] = (),
     expected_rows: int | None = None,
 ) -> TrainJob:
@@ -212,7 +212,7 @@ def train_job(
 
 
 def _evaluate_test_split(
-    session: Session, cache: Cache, model: Path, skip: Any, summary: JSON
+    session: Session, cache: Cache, model: Path, skip: Collection[str], summary: JSON
 ) -> tuple[JSON, Path | None]:
     """Evaluate and predict the test split in one pass over it: (the metrics, the predictions'
     file).
