@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ def test_the_constants_of_preprocessing_are_found_again(monkeypatch, tmp_path) -
         return calibrate._Run(seconds, seconds / 2, path.stat().st_size)
 
     monkeypatch.setattr(calibrate, "_preprocessed", preprocessed)
-    found = calibrate._reading(tmp_path, SimpleNamespace(held=lambda: 1.0))  # type: ignore[arg-type]
+    found = calibrate._constants(calibrate._measured(tmp_path))
     for name, expected in {
         "csv_byte": 2e-8,
         "csv_value": {kind: 2 * each for kind, each in value.items()},

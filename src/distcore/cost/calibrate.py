@@ -8,12 +8,13 @@ it is the median, which a training of many pays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -60,7 +61,7 @@ def measure(say: Say = lambda text: None) -> Constants:
         say("what commands cost that have nothing to do")
         starts = Starts(folder)
         say("preprocessing")
-        read = _reading(folder, starts)
+        read = {**_constants(_measured(folder)), "held": starts.held()}
         say("steps of networks")
         steps, score = _steps(folder)
         saved = _saved_byte(folder)
@@ -101,8 +102,20 @@ class _Run:
         return (self.seconds - nothing.seconds) / max(1e-3, self.wall - nothing.wall)
 
 
-def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
-    """The constants of preprocessing, by name."""
+@dataclass(frozen=True)
+class _Measured:
+    """Preprocessings of the tables `made`: {(table, ending): what it took}, and, as Parquet, of
+    nothing, of many columns, of the ranked numbers of `short`, of a folder of `nothing`."""
+
+    made: Mapping[str, pa.Table]
+    found: Mapping[tuple[str, str], _Run]
+    nothing: _Run
+    wide: _Run
+    ranked: _Run
+    files: _Run
+
+
+def _measured(folder: Path) -> _Measured:
     made = {
         "nothing": numbers(TINY, NUMBERS, 4),
         "short": numbers(TALL_ROWS, NUMBERS, 4),
@@ -130,7 +143,19 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
             *(("text", "csv"), ("text", "parquet")),
         )
     }
-    ranked = run("short", "parquet", "ranked").seconds - found["short", "parquet"].seconds
+    ranked = run("short", "parquet", "ranked")
+    several = folder / "files"
+    several.mkdir()
+    for number in range(FILES):
+        pq.write_table(made["nothing"], str(several / f"{number}.parquet"))
+    files = _preprocessed(several, config_of("number", NUMBERS, folder / "cache"))
+    return _Measured(made, found, nothing, wide, ranked, files)
+
+
+def _constants(measured: _Measured) -> dict[str, Any]:
+    """The constants of preprocessing, by name."""
+    made, found, nothing = measured.made, measured.found, measured.nothing
+    ranked = measured.ranked.seconds - found["short", "parquet"].seconds
     spent = {key: max(0.0, each.seconds - nothing.seconds) for key, each in found.items()}
     sizes = {key: each.bytes for key, each in found.items()}
     byte = max(
@@ -146,13 +171,8 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
     def of_csv(name: str) -> float:
         return max(0.0, spent[name, "csv"] - byte * sizes[name, "csv"]) / values[name]
 
-    several = folder / "files"
-    several.mkdir()
-    for number in range(FILES):
-        pq.write_table(made["nothing"], str(several / f"{number}.parquet"))
-    files = _preprocessed(several, config_of("number", NUMBERS, folder / "cache"))
     of_rows = FILES * TINY * (NUMBERS + 1) * spent["short", "parquet"] / values["short"]
-    of_files = max(0.0, files.seconds - nothing.seconds - of_rows)
+    of_files = max(0.0, measured.files.seconds - nothing.seconds - of_rows)
     text = pc.sum(pc.binary_length(made["text"]["x0"])).as_py()
     of_few = spent["few", "parquet"] / values["few"]
     extra = max(0.0, spent["many", "parquet"] - values["many"] * of_few)
@@ -175,10 +195,9 @@ def _reading(folder: Path, starts: Starts) -> dict[str, Any]:
         },
         "distinct": extra / distinct_values(made["many"]),
         "ranked": max(0.0, ranked) / (TALL_ROWS * NUMBERS),
-        "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
+        "column": max(0.0, measured.wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
         "file": of_files / (FILES * (NUMBERS + 1)),
         "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),
-        "held": starts.held(),
     }
 
 
