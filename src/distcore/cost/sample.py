@@ -20,7 +20,7 @@ from distcore_data.encoding.missing import DROP, strategy
 from distcore_data.encoding.texts import without_unused
 
 if TYPE_CHECKING:
-    from distcore_core.contracts import TrainJob
+    from distcore_core.contracts import Feature, TrainJob
     from distcore_core.registry.manager import Plugins
     from distcore_data.features import Features
     from distcore_torch.training.counted import Trial
@@ -87,15 +87,13 @@ def sample_of(
             text[feature.name] = bytes_of_text / max(1, len(plain))
             seen = pc.count_distinct(plain).as_py()
             distinct[feature.name] = distinct_among(rows, seen, len(plain))
+        more = round(distinct.get(feature.name, 0)) - seen
+        if whole or types[feature.name] != "category" or more <= seen // 20:
+            more = 0
         try:
-            partial = feature.partial(values)
-            for table in tables[1:]:
-                partial = feature.merge(partial, feature.partial(table.column(source)))
-            more = round(distinct.get(feature.name, 0)) - seen
-            if not whole and types[feature.name] == "category" and more > seen // 20:
-                feature.finish(partial)  # what is made up is nobody's mistake
-                partial = feature.merge(partial, feature.partial(_made_up(more, values)))
-            metadata[feature.name] = feature.finish(partial)
+            metadata[feature.name] = _fitted(
+                feature, [each.column(source) for each in tables], more
+            )
             arrays[feature.name] = feature.encode(values, metadata[feature.name])
             size += arrays[feature.name].nbytes
         except (ConfigError, DataError) as error:  # all rows perhaps can be fitted
@@ -120,6 +118,18 @@ def sample_of(
         whole,
         tuple(doubts),
     )
+
+
+def _fitted(feature: Feature, columns: Sequence[pa.Array], made_up: int) -> JSON:
+    """The metadata of one feature, fitted to its column of each table and to so many other values.
+    Raises ConfigError or DataError if it cannot be fitted."""
+    partial = feature.partial(columns[0])
+    for each in columns[1:]:
+        partial = feature.merge(partial, feature.partial(each))
+    if made_up:
+        feature.finish(partial)  # what is made up is nobody's mistake
+        partial = feature.merge(partial, feature.partial(_made_up(made_up, columns[0])))
+    return feature.finish(partial)
 
 
 def proportioned(sets: Sequence[tuple[int, Sequence[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
