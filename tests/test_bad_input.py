@@ -72,7 +72,10 @@ DATASETS = {
         GOOD + "inf,Rome,yes\n",
         r"line 42, column 'age': inf is infinite.* Correct the value",
     ),
-    "minus infinity": (GOOD + "-Infinity,Rome,yes\n", r"line 42, column 'age': -inf is infinite"),
+    "minus infinity": (
+        GOOD + "-Infinity,Rome,yes\n",
+        r"line 42, column 'age': -Infinity is infinite",
+    ),
     "pickle": (
         pickle.dumps({"age": [1, 2]}),
         r"data\.csv: this is a Python pickle.* Write the data as csv or parquet",

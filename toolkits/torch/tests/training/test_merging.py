@@ -13,7 +13,7 @@ from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_sum
 
 from distcore_data.encoding.exactsum import exact_sum, total
 from distcore_torch import diagnostics
-from distcore_torch.diagnostics import SAMPLE, Classes, Residuals
+from distcore_torch.diagnostics import PAIRS, SAMPLE, Classes, Residuals
 from distcore_torch.training.merging import MergedState
 
 
@@ -146,6 +146,7 @@ def test_of_many_classes_only_the_cells_that_were_met_are_kept(monkeypatch):
 
 
 def test_residuals_of_pieces_are_the_first_of_the_whole():
+    """The rows that are drawn from all of them are others, as each piece counts its own."""
     values = np.random.default_rng(2).normal(size=SAMPLE + 1_000)
     whole, joined = Residuals(), Residuals()
     whole.update(values, np.zeros(len(values)))
@@ -153,5 +154,9 @@ def test_residuals_of_pieces_are_the_first_of_the_whole():
         part = Residuals()
         part.update(values[start : start + 300_000], np.zeros(len(values[start : start + 300_000])))
         joined.add(part.state())
-    assert joined.as_json() == whole.as_json()
+    assert joined.as_json()["residuals"] == whole.as_json()["residuals"]
+    for each in (joined, whole):
+        pairs = each.as_json()["pairs"]
+        assert len(pairs) == PAIRS
+        assert {predicted for _, predicted in pairs} <= set(values)
     assert Residuals().as_json()["residuals"]["counts"]
