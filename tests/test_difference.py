@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -423,7 +422,7 @@ def test_an_edit_is_seen_whoever_made_the_installation_editable(
         module.write_text(source)
         finder.write_text(f"CHECKOUT = {checkout!r}\n")
         importlib.invalidate_caches()
-        files_of.cache_clear()
+        files_of("edited", anew=True)
         return installed.__wrapped__("edited")
 
     assert said("one = 1\n", "/here") == said("one = 1\n", "/there")
@@ -447,18 +446,29 @@ def test_a_plugin_that_is_edited_while_a_process_works_is_told(tmp_path, monkeyp
     importlib.import_module("plug_edited")
     before = distributions([name])
     assert before[name]["editable"]
-    later = time.time()
-    for text, told in (("one = 1\n", 0), ("one = 2\n", 1), ("one = 3\n", 2)):
+
+    def told(*, anew=True):
+        """How often the next run says so, or the end of this one."""
+        del caplog.records[:]
+        if anew:
+            receipt._told.clear()
+        assert distributions([name, "never-there"]) == before
+        said = f"{name} was edited after this process had imported it"
+        return sum(each.startswith(said) for each in caplog.messages)
+
+    assert told() == 0
+    os.utime(module, (3, 3))  # as it was, but for its time
+    assert told() == 0
+    for text in ("one = 2\n", "one = 3\n"):
         module.write_text(text)
-        os.utime(module, (later := later + 0.001, later))
-        receipt._looked[name] = later - 0.0005
-        assert distributions([name]) == before
-        receipt._looked[name] = later
-        assert distributions([name]) == before
-        assert len(caplog.messages) == told
-    assert f"{name} was edited after this process had imported it" in caplog.text
-    module.unlink()  # the process goes on
-    assert distributions([name, "never-there"]) == before
+        os.utime(module, (2, 2))  # as tools do that keep a file's time
+        assert (told(), told(anew=False), told()) == (1, 0, 1)
+        files_of(name, anew=True)  # as a lock asks
+        assert told() == 1
+    module.write_text("one = 1\n")
+    assert told() == 0
+    module.rename(module.with_suffix(".old"))  # the process goes on
+    assert told() == 1
     monkeypatch.delitem(sys.modules, "plug_edited")
 
 
@@ -475,7 +485,7 @@ def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
 
     def said():
-        files_of.cache_clear()
+        files_of("faked", anew=True)
         return installed.__wrapped__("faked")
 
     before = said()

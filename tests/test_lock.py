@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distcore_core.errors import PluginBroken
+from distcore_core.registry import lock
 from distcore_core.registry.lock import files_of, locked, refuse_changed
 
 HOOK = """
@@ -126,6 +127,7 @@ def test_what_the_error_advises_helps_in_the_same_process(site, monkeypatch, men
     site.run("plugins", "lock", "--output", site.lock, locked=False)
     monkeypatch.syspath_prepend(site.folder)
     monkeypatch.setenv("DISTCORE_LOCK", str(site.lock))
+    monkeypatch.setattr(lock, "_digests", {})
     source = site.folder / "distcore_stray.py"
     source.write_text(STRAY + "# changed\n")
     for _ in range(2):
@@ -146,6 +148,19 @@ def test_what_the_error_advises_helps_in_the_same_process(site, monkeypatch, men
     refuse_changed("distcore-stray", "stray")  # what was digested is digested
     monkeypatch.delenv("DISTCORE_LOCK")
     refuse_changed("never-there", "nobody")
+
+
+def test_a_refusal_digests_the_refused_anew_alone(site, monkeypatch):
+    """It let go of the digests of all, so that each of many refusals cost those of the others."""
+    site.run("plugins", "lock", "--output", site.lock, locked=False)
+    monkeypatch.syspath_prepend(site.folder)
+    monkeypatch.setenv("DISTCORE_LOCK", str(site.lock))
+    monkeypatch.setattr(lock, "_digests", {})
+    others = files_of("distcore-tabular")
+    (site.folder / "distcore_stray.py").write_text(STRAY + "# changed\n")
+    with pytest.raises(PluginBroken):
+        refuse_changed("distcore-stray", "stray")
+    assert files_of("distcore-tabular") is others
 
 
 @pytest.mark.parametrize("change", ["code", "entry", "gone", "version"])

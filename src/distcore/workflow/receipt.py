@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import sys
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -91,6 +90,7 @@ def write(
         with: {"path": of a model or file, or its name in the run's folder, "sha256"}, or None if
         none are given}; {} if that is not known."""
     if SKIP_TRAINING_DESCRIPTION not in skip:
+        _told.clear()
         results.write(session, RECEIPT, receipt_of(session, description, cache, initial))
 
 
@@ -193,31 +193,45 @@ def distributions(beside: Iterable[str]) -> JSON:
 
 def _tell_if_edited(name: str) -> None:
     """Warn of a plugin in the making whose files are others than when this process first looked.
-    (By their times, first: digesting all that is installed was half of what a small experiment
+    (By their marks, first: digesting all that is installed was half of what a small experiment
     took.)"""
-    since = _looked.setdefault(name, time.time())
     with suppress(OSError, ImportError, ValueError):  # it is being written, say
-        if not any(each.stat().st_mtime > since for each in _imported_files(name)):
+        if name not in _first:
+            _first[name] = _marks(files_of(name)), files_of(name)
+        marks, first = _first[name]
+        if (now := _marks(first)) == marks:
             return
-        if files_of.__wrapped__(name) != files_of(name):
+        if files_of(name, anew=True) == first:
+            _first[name] = now, first
+        elif _told.get(name) != now:
+            _told[name] = now
             log.warning(
                 "%s was edited after this process had imported it. This process and the receipt go "
                 "by what it was, while new processes (workers, trials) read its files. Start this "
                 "process again before you rely on the run.",
                 name,
             )
-        _looked[name] = time.time()
 
 
-def _imported_files(name: str) -> Iterator[Path]:
-    for file in files_of(name):
+def _marks(files: Iterable[str]) -> Marks:
+    """What the file system tells of those of the files whose packages are imported."""
+    found = {}
+    for file in files:
         place = getattr(sys.modules.get(file.partition("/")[0].removesuffix(".py")), "__file__", "")
         if place:
-            yield Path(place).parents[file.count("/") > 0] / file
+            path = Path(place).parents[file.count("/") > 0] / file
+            with suppress(OSError):  # it is gone
+                now = path.stat()
+                found[path] = now.st_mtime_ns, now.st_size, now.st_ino
+    return found
 
 
-_looked: dict[str, float] = {}
-"""When the files of a distribution were last compared."""
+Marks = dict[Path, tuple[int, int, int]]
+_first: dict[str, tuple[Marks, dict[str, str]]] = {}
+"""The marks and digests of a distribution's files when this process first looked."""
+
+_told: dict[str, Marks] = {}
+"""The marks that the run under way was told of: not again as it ends."""
 
 
 def _own_distributions() -> Iterator[str]:

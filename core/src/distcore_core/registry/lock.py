@@ -1,8 +1,6 @@
 """A lock: the distributions that may be imported as plugins, with the sha256 of each of their
-files. DISTCORE_LOCK names its file, which `distcore plugins lock` writes.
-
-In the environment, for it must hold before a config is read, and in every process that is started.
-"""
+files. DISTCORE_LOCK names its file, which `distcore plugins lock` writes: in the environment, for
+it must hold before a config is read, and in every process that is started."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ from distcore_core.errors import PluginBroken
 VARIABLE = "DISTCORE_LOCK"
 GROUPS = "distcore."
 """What the name of every entry-point group of ours begins with."""
+_digests: dict[str, dict[str, str]] = {}  # by distribution
 
 
 def locked() -> Mapping[str, dict[str, str]] | None:
     """{distribution: {file: sha256}} of the lock in force; None if there is none."""
-    path = os.environ.get(VARIABLE)
-    return _read(path) if path else None
+    return _read(path) if (path := os.environ.get(VARIABLE)) else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -42,14 +40,13 @@ def _read(path: str) -> Mapping[str, dict[str, str]]:
 
 def refuse_changed(distribution: str, who: str) -> None:
     """Raises PluginBroken if a lock is in force and the distribution, for people `who`, differs."""
-    for _ in range(2):
+    for anew in (False, True):  # it may have been put right since
         if (lock := locked()) is None:
             return
-        then, now = lock.get(distribution, {}), files_of(distribution)
+        then, now = lock.get(distribution, {}), files_of(distribution, anew)
         changed = sorted(each for each in then | now if then.get(each) != now.get(each))
         if not changed:
             return
-        files_of.cache_clear()  # it may have been put right since
         _read.cache_clear()
     raise PluginBroken(
         f"{who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
@@ -59,10 +56,11 @@ def refuse_changed(distribution: str, who: str) -> None:
     )
 
 
-@functools.cache
-def files_of(distribution: str) -> dict[str, str]:
+def files_of(distribution: str, anew: bool = False) -> dict[str, str]:
     """{file: sha256} of a distribution's entry points and of all that lies in its packages, but for
-    what Python compiled. Nothing of it is imported."""
+    what Python compiled, as found before if not `anew`. Nothing of it is imported."""
+    if distribution in _digests and not anew:
+        return _digests[distribution]
     found = metadata.distribution(distribution)
     names = [*map(str, found.files or ()), *(found.read_text("top_level.txt") or "").split()]
     names += [each.module for each in found.entry_points if each.group.startswith(GROUPS)]
@@ -75,4 +73,5 @@ def files_of(distribution: str) -> dict[str, str]:
                 if path.is_file() and "__pycache__" not in path.parts:
                     name = path.relative_to(root.parent).as_posix()
                     digests[name] = sha256(path.read_bytes()).hexdigest()
+    _digests[distribution] = digests
     return digests
