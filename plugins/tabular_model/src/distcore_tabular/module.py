@@ -35,7 +35,7 @@ from distcore_core.registry.manager import environment_plugins
 from distcore_tabular.layers import HOOKS
 from distcore_tabular.network import half
 from distcore_torch.training.determinism import initial_weights
-from distcore_torch.training.facts import code_of, imported
+from distcore_torch.training.facts import content_when_imported, warn_if_edited
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -99,7 +99,7 @@ class ModuleModel(ModelBase):
         """The user's module, its output checked and named. Raises ConfigError if class or
         options are wrong."""
         net = _made(self.options.class_, *self._call(features))
-        code_of(net)  # says so if what is made here is no longer what the files say
+        warn_if_edited(net)
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 
@@ -207,7 +207,7 @@ def resolve(class_path: str) -> type[nn.Module]:
             )
     if not issubclass(found, nn.Module):
         raise _issue(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
-    imported(found)
+    content_when_imported(found)  # the earlier it is asked, the surer it is
     return found
 
 

@@ -2,6 +2,7 @@
 process."""
 
 import errno
+import hashlib
 import importlib
 import json
 import logging
@@ -224,10 +225,14 @@ def test_a_file_that_is_edited_after_its_import_is_told_and_the_code_is_what_was
     assert facts.code_of(layer) == before
     assert len(caplog.messages) == 2
 
+    kind.extra = lambda self: None  # by which the class is none of another file
+    assert facts.code_of(layer) == before
+    assert len(caplog.messages) == 2
+
     old, kind_now = kind, importlib.reload(module).Layer
     after = facts.code_of(torch.nn.Sequential(kind_now(1, 1), module.Other(1, 1)))
     assert after != before
-    assert facts.code_of(layer) == before  # what is still of the class of before
+    assert facts.code_of(old(1, 1)) == before  # what is still of the class of before
     del caplog.records[:]
     old.one.__code__ = kind_now.one.__code__  # as IPython's %autoreload does
     assert facts.code_of(old(1, 1)) == after
@@ -235,6 +240,48 @@ def test_a_file_that_is_edited_after_its_import_is_told_and_the_code_is_what_was
     assert facts.code_of(old(1, 1)) == after
     assert caplog.messages == []
     monkeypatch.delitem(sys.modules, "edited_layer")
+
+
+@pytest.mark.parametrize("wrapped", ["", "    @torch.no_grad()\n"])
+@pytest.mark.parametrize("edited", ["", "a method", "another class"])
+def test_an_edit_between_import_and_first_use_is_told(
+    tmp_path, monkeypatch, caplog, edited, wrapped
+):
+    """The edited file was taken for the one that had been imported."""
+    text = "from __future__ import annotations\nimport torch\nclass Layer(torch.nn.Linear):\n"
+    text += f"    size: int = 1\n{wrapped}    def forward(self, x):\n        return x * 1\n"
+    file = tmp_path / "early_layer.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    file.write_text(text)
+    sys.modules.pop("early_layer", None)
+    layer = importlib.import_module("early_layer").Layer(1, 1)
+    for _ in range(100):  # by which Python changes a function's code
+        layer(1)
+    layer.__class__.extra = lambda self: None  # is of another file
+    if edited == "a method":
+        file.write_text(text.replace("x * 1", "x * 10"))
+    elif edited:
+        file.write_text(f"{text}class Other(torch.nn.Linear): pass\n")
+    said = facts.code_of(layer)
+    unknown = {"code": hashlib.sha256(b"0\0").hexdigest()}
+    assert (said == unknown) == (edited == "a method")
+    assert facts.code_of(layer) == said
+    assert len(caplog.messages) == (edited == "a method")
+
+
+def test_a_class_of_attributes_alone_that_autoreload_updates_is_of_the_new_file(
+    tmp_path, monkeypatch, caplog
+):
+    file = tmp_path / "plain_layer.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    file.write_text("import torch\nclass Layer(torch.nn.Linear): size = 1\n")
+    module = importlib.import_module("plain_layer")
+    kind = module.Layer
+    before = facts.code_of(kind(1, 1))
+    file.write_text("import torch\nclass Layer(torch.nn.Linear): size = 10\n")
+    kind.size = importlib.reload(module).Layer.size  # as IPython does
+    assert facts.code_of(kind(1, 1)) == facts.code_of(module.Layer(1, 1)) != before
+    assert caplog.messages == []
 
 
 # ------------------------------------------------------------------ the sentinel, in one process

@@ -11,11 +11,12 @@ import logging
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from distcore_core.contracts import JSON
@@ -65,29 +66,36 @@ def rank_facts(device: str, network: torch.nn.Module) -> JSON:
 
 
 def code_of(network: torch.nn.Module) -> JSON:
-    """The sha256 of the files that hold the network's classes, as `imported` knows them: of those
-    that are neither torch's nor distcore's, which versions tell; {} if there are none."""
+    """The sha256 of the files that hold the network's classes, as they were imported: of those that
+    are neither torch's nor distcore's, which versions tell; {} if there are none."""
     kinds = {type(each) for each in network.modules()}
-    own = {(each.__module__, imported(each)) for each in kinds if not OTHERS.match(each.__module__)}
+    own = {
+        (each.__module__, content_when_imported(each))
+        for each in kinds
+        if not OTHERS.match(each.__module__)
+    }
     digest = hashlib.sha256()
     for content in sorted(content for _, content in own):
         digest.update(b"%d\0%s" % (len(content), content))
     return {"code": digest.hexdigest()} if own else {}
 
 
-def imported(kind: type) -> bytes:
-    """The content of the file that holds a class as it was when this process first asked, for what
-    Python has imported it does not read again; nothing if there is none, as of a notebook's cell.
+def warn_if_edited(network: torch.nn.Module) -> None:
+    """Say so if a class of the network is no longer what its file says."""
+    code_of(network)
+
+
+def content_when_imported(kind: type) -> bytes:
+    """The content of the file that holds a class as Python imported it, for it does not read it
+    again; nothing if it has none, as a notebook's cell, or was edited before anybody first asked.
     Warns if the file is another one by now."""
-    module, functions = kind.__module__, vars(kind).values()
-    now = _file_of(module)
-    codes = [each.__code__ for each in functions if isinstance(each, FunctionType)]
-    then, before = _imported.get(kind, (None, now))
-    # %autoreload puts new code into the functions of a class that others have imported.
-    if then is None or list(map(id, codes)) != list(map(id, then)):
-        before = now
-        _imported[kind] = codes, now
-    changed = before and now and before != now and module != "__main__"
+    module = kind.__module__
+    spec, now = getattr(sys.modules.get(module), "__spec__", None), _file_of(module)
+    then, before = _imported.get(kind, ((), b""))
+    # A reload makes another spec, but only %autoreload changes the classes that others imported.
+    if now and then is not spec and _is_of(kind, spec, now):
+        _imported[kind] = spec, (before := now)
+    changed = now and before != now and module != "__main__"
     if changed and _told.get(module) != (before, now):
         _told[module] = before, now
         log.warning(
@@ -101,8 +109,30 @@ def imported(kind: type) -> bytes:
     return before
 
 
-_imported: WeakKeyDictionary[type, tuple[list[CodeType], bytes]] = WeakKeyDictionary()
-"""Of classes: the code of their functions, and the content of the file that it is of."""
+_imported: WeakKeyDictionary[type, tuple[object, bytes]] = WeakKeyDictionary()
+"""Of classes: the spec that their module was executed for, and the content of its file then."""
+
+
+def _is_of(kind: type, spec: Any, content: bytes) -> bool:
+    """Whether the class's functions are those of the file, as far as its loader can tell."""
+    compiled, path = getattr(spec and spec.loader, "source_to_code", None), spec and spec.origin
+    if compiled is None:
+        return True
+    functions = [unwrap(each) for each in vars(kind).values() if isinstance(each, FunctionType)]
+    own = [each.__code__ for each in functions if isinstance(each, FunctionType)]
+    try:
+        there = list(_codes(compiled(content, path)))
+    except (SyntaxError, ValueError):  # it is being written
+        return False
+    return all(each in there for each in own if each.co_filename == path)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
 
 _told: dict[str, tuple[bytes, bytes]] = {}
 """What was said last of a module: its content as it was imported, and that of its file."""
