@@ -402,6 +402,17 @@ def test_little_is_kept_of_open_sources(tmp_path):
     kept.drop("never there")
 
 
+def test_a_cursor_whose_waiting_rows_are_taken_meanwhile_still_says_what_it_covers():
+    looks = [[], [(3, None)]]
+
+    class Cursor:
+        _position = 9
+        _ready = property(lambda self: looks.pop())
+
+    assert parquet_groups._Cursor.covers(Cursor(), 3)
+    assert not parquet_groups._Cursor.covers(Cursor(), 3)
+
+
 def test_a_process_forked_while_a_slice_is_read_waits_for_nobody(tmp_path):
     path = tmp_path / "data.feather"
     feather.write_feather(pa.table({"a": range(40_000)}), path, chunksize=40_000)

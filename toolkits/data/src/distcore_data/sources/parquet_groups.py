@@ -189,7 +189,8 @@ class _Cursor:
 
     def covers(self, start: int) -> bool:
         """Whether the rows from `start` are still to come."""
-        return start >= (self._ready[0][0] if self._ready else self._position)
+        ready = self._ready  # another thread may put another list there
+        return start >= (ready[0][0] if ready else self._position)
 
     def take(self, start: int, stop: int) -> pa.Table | None:
         """The rows [start, stop) as a table; None if some of them were taken already."""
