@@ -47,7 +47,7 @@ from distcore_data.sources import (
     registry,
 )
 from distcore_data.sources.feather import FeatherPartition, kept_batches
-from distcore_data.sources.kept import Kept
+from distcore_data.sources.kept import Kept, new_token
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.parquet_files import parquet_files, would_be_read
 from distcore_data.sources.parquet_groups import kept_cursors
@@ -388,18 +388,22 @@ def test_a_feather_pass_that_ends_early_leaves_nothing_for_the_next(tmp_path, mo
         assert not kept_batches._found
 
 
-def test_little_is_kept_of_open_sources(tmp_path):
+def test_little_is_kept_of_open_sources_and_less_where_none_is_closed():
     kept = Kept()
-    for source in range(5):
+    *_, before, last = own = [new_token() for _ in range(5)]
+    for source in own:
         for key in range(6):
-            assert kept.get(str(source), key, lambda: key, lambda each: True) == key  # noqa: B023
-    assert [*kept._found] == [(str(source), key) for source in (3, 4) for key in (2, 3, 4, 5)]
-    assert kept.get("4", 5, lambda: "new", lambda each: each != 5) == "new"
-    kept.drop("4", 5)
-    assert kept.get("4", 5, lambda: "new", lambda each: True) == "new"
-    kept.drop("3")
-    assert {source for source, _ in kept._found} == {"4"}
+            assert kept.get(source, key, lambda: key, lambda each: True) == key  # noqa: B023
+    assert [*kept._found] == [(source, key) for source in (before, last) for key in (2, 3, 4, 5)]
+    assert kept.get(last, 5, lambda: "new", lambda each: each != 5) == "new"
+    kept.drop(last, 5)
+    assert kept.get(last, 5, lambda: "new", lambda each: True) == "new"
+    kept.drop(before)
+    assert {source for source, _ in kept._found} == {last}
     kept.drop("never there")
+    for key in range(3):
+        kept.get("of another process", key, lambda: "", lambda each: True)
+    assert [*kept._found] == [(last, 5), *(("of another process", key) for key in range(3))]
 
 
 def test_a_cursor_whose_waiting_rows_are_taken_meanwhile_still_says_what_it_covers():

@@ -15,14 +15,14 @@ EACH = 4
 """Things that are kept of an open source."""
 
 ALL = 8
-"""Of all of them together: a process that is sent partitions never hears that their source is
-closed."""
+"""Of all of them together; EACH where partitions were sent to this process, for it never hears that
+their source is closed."""
 
 
 def new_token() -> str:
     """What tells an open source, and its partitions wherever they go, from all others: passes over
-    one file at once must not take what was kept for one another."""
-    return os.urandom(8).hex()
+    one file at once must not take what was kept for one another. Begins with this process."""
+    return f"{os.getpid()}-{os.urandom(8).hex()}"
 
 
 class Kept(Generic[T]):
@@ -49,7 +49,8 @@ class Kept(Generic[T]):
             own = [each for each in self._found if each[0] == source]
             for each in own[:-EACH]:
                 del self._found[each]
-            while len(self._found) > ALL:
+            most = ALL if source.startswith(f"{os.getpid()}-") else EACH
+            while len(self._found) > most:
                 self._found.popitem(last=False)
             return found
 
