@@ -2,6 +2,7 @@
 test_plugins.py)."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -64,6 +65,25 @@ def test_one_that_sleeps_is_a_row_and_the_one_behind_it_is_listed(tmp_path, monk
     assert "within 2 s" in found["sleeps"].error
     assert found["sleeps_not"].state == "ok"
     assert {found[name].state for name in found if "sleeps" not in name} == {"blocked"}
+
+
+def test_the_first_plugin_s_time_is_its_own():
+    """The child imported stevedore and read all metadata in it."""
+    code = """if True:
+        import sys
+        from distcore.workflow import probe
+        from distcore_core.registry.index import _read_offers
+
+        class Ready:
+            def decode(self):
+                return f"{'stevedore' in sys.modules} {_read_offers.cache_info().currsize}"
+
+        probe.READY = Ready()
+        probe._child("load")
+    """
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, input="[]\n", capture_output=True, text=True, timeout=120)
+    assert found.stdout == "True 1", found.stderr
 
 
 def test_the_command_lists_them_and_ends_well(offenders, tmp_path, capsys, monkeypatch):
