@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -111,6 +110,18 @@ def ended_well(child):
     assert ended == (child, 0)
 
 
+def in_a_child(work):
+    """Fork; what the child ends with says whether `work` is true there. It never comes back."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
+    return child
+
+
 @pytest.mark.parametrize("held", [one_training, initial_weights])
 def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held):
     """It waited for that thread, which it has not."""
@@ -124,10 +135,12 @@ def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held)
     thread = threading.Thread(target=work)
     thread.start()
     begun.wait()
-    child = os.fork()
-    if not child:
+
+    def train():
         with one_training(), initial_weights():
-            os._exit(0)
+            return True
+
+    child = in_a_child(train)
     try:
         ended_well(child)
     finally:
@@ -147,9 +160,7 @@ def forked_beside(block, work):
     thread = threading.Thread(target=beside)
     thread.start()
     begun.wait()
-    child = os.fork()
-    if not child:
-        os._exit(0 if work() else 1)
+    child = in_a_child(work)
     try:
         ended_well(child)
     finally:
@@ -167,17 +178,17 @@ def test_a_process_that_is_forked_while_a_thread_computes_computes_in_float32():
             found.append(torch.get_default_dtype())
         return [*found, torch.get_default_dtype()] == [torch.float64, torch.float32, torch.float16]
 
+    def nested():
+        with plain_torch():
+            pass
+        return torch.get_default_dtype() == torch.float32
+
     torch.set_default_dtype(torch.float64)
     try:
         forked_beside(plain_torch, work)
         assert torch.get_default_dtype() == torch.float64
         with plain_torch():
-            child = os.fork()
-            if not child:
-                with plain_torch():
-                    pass
-                os._exit(0 if torch.get_default_dtype() == torch.float32 else 1)
-            ended_well(child)
+            ended_well(in_a_child(nested))
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -190,15 +201,14 @@ def test_a_process_that_is_forked_while_a_thread_has_gpus_may_name_others(monkey
             found = os.environ["CUDA_VISIBLE_DEVICES"]
         return [found, os.environ["CUDA_VISIBLE_DEVICES"]] == ["1", "0"]
 
+    def refused():
+        with ThreadPoolExecutor(1) as other, pytest.raises(UserError):
+            other.submit(limited_gpus("1").__enter__).result()
+        return True
+
     forked_beside(partial(limited_gpus, "0"), work)
-    with limited_gpus("0"), ThreadPoolExecutor(1) as other:
-        child = os.fork()
-        if not child:  # it is still in this thread's block
-            with suppress(UserError), ThreadPoolExecutor(1) as other:
-                other.submit(limited_gpus("1").__enter__).result()
-                os._exit(1)
-            os._exit(0)
-        ended_well(child)
+    with limited_gpus("0"):
+        ended_well(in_a_child(refused))  # it is still in this thread's block
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
 
 
@@ -216,11 +226,9 @@ def test_a_fork_waits_for_a_thread_that_computes_a_metric():
     thread = threading.Thread(target=_compute, args=(metric, state, "m"))
     thread.start()
     begun.wait()
-    child = os.fork()
-    if not child:
-        same = warnings.filters == filters
-        os._exit(0 if same and _compute(metric, state, "m") == 1.0 else 1)
-    ended_well(child)
+    ended_well(
+        in_a_child(lambda: warnings.filters == filters and _compute(metric, state, "m") == 1.0)
+    )
     thread.join()
 
 
@@ -234,11 +242,12 @@ def test_a_process_that_is_forked_after_a_prediction_of_several_threads_can_pred
     try:
         torch.ones(1 << 20).exp_()  # so much is done by both
         expected = model.predict(data.table())
-        child = os.fork()
-        if not child:
+
+        def predict():
             torch.ones(1 << 20).exp_()
-            os._exit(0 if model.predict(data.table()).equals(expected) else 1)
-        ended_well(child)
+            return model.predict(data.table()).equals(expected)
+
+        ended_well(in_a_child(predict))
     finally:
         torch.set_num_threads(before)
 

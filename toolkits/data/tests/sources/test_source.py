@@ -427,9 +427,13 @@ def test_a_process_forked_while_a_slice_is_read_waits_for_nobody(tmp_path):
     with whole.lock, kept_batches._lock, parquet_columns._chunks_lock:  # of threads of the parent
         child = os.fork()
         if not child:
-            signal.alarm(60)
-            found = part.read()["a"].to_pylist() == list(range(part.stop))
-            os._exit(0 if found and not parquet_columns._chunks_lock.locked() else 1)
+            code = 1
+            try:
+                signal.alarm(60)
+                found = part.read()["a"].to_pylist() == list(range(part.stop))
+                code = 0 if found and not parquet_columns._chunks_lock.locked() else 1
+            finally:
+                os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     source.close()
 
