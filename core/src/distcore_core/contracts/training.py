@@ -216,7 +216,8 @@ class Trainer(Protocol):
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Fit a model to rows of the training split alone and write it (`OpenJob.write_model`).
-        It leaves the config and the process's random numbers, threads and the like unchanged.
+        It leaves the config and the process's random numbers, threads and the like unchanged, and
+        forks from the thread that called it, or spawns: a fork of another has the caller's dtype.
 
         Args:
             job: Config, data, and where the model goes.
