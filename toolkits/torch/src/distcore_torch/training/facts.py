@@ -11,8 +11,8 @@ import logging
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -121,17 +121,21 @@ def _is_of(kind: type, spec: Any, content: bytes) -> bool:
     functions = [unwrap(each) for each in vars(kind).values() if isinstance(each, FunctionType)]
     own = [each.__code__ for each in functions if isinstance(each, FunctionType)]
     try:
-        there = list(_codes(compiled(content, path)))
+        there = _codes(compiled, content, path)
     except (SyntaxError, ValueError):  # it is being written
         return False
+    # By ==: what the interpreter specialises as it runs may change a hash.
     return all(each in there for each in own if each.co_filename == path)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+@lru_cache(maxsize=8)  # a file may hold many classes
+def _codes(compiled: Callable[..., CodeType], content: bytes, path: str) -> list[CodeType]:
+    """The code of all that is defined in a file."""
+    found, left = [], [compiled(content, path)]
+    while left:
+        found.append(each := left.pop())
+        left += (inner for inner in each.co_consts if isinstance(inner, CodeType))
+    return found
 
 
 _told: dict[str, tuple[bytes, bytes]] = {}
