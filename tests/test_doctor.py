@@ -172,7 +172,7 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch, tmp_path):
     ("free", "well", "found"),
     [
         (1_050_000_000, True, "1.1 GB free"),
-        (990_000_000, False, "990.0 MB free; 1.0 GB should be"),
+        (990_000_000, False, "990.0 MB free of at least 1.0 GB that should be"),
     ],
 )
 def test_a_folder_with_little_room_says_how_much_is_needed(monkeypatch, free, well, found):

@@ -31,9 +31,9 @@ def suite():
     return type("Suite", (ExecutorSuite,), {"name": "local"})()
 
 
-def machine(cpus, gpus=0):
+def machine(cpus, gpus=0, distributed=False):
     found = Resources(cpus=cpus, gpus=gpus, nodes=1, memory_bytes=1 << 30, workers=1)
-    return SimpleNamespace(resources=lambda: found)
+    return SimpleNamespace(resources=lambda: found, distributed=distributed)
 
 
 def test_ten_tenths_of_a_cpu_are_one(tmp_path):
@@ -123,6 +123,8 @@ def test_more_workers_than_gpus_are_refused_in_words_that_help(tmp_path, given):
     job = suite().job(tmp_path, None, trials=20, workers=2, use_gpu=True)
     with pytest.raises(UserError, match=r"^2 workers cannot have a GPU each.*num_workers to 1 or"):
         suite().make(**given).plan(job, machine(8, gpus=1))
+    if not given:  # a cluster grows, and its workers may ask for a share of one
+        suite().make(**given).plan(job, machine(8, gpus=1, distributed=True))
 
 
 @pytest.mark.parametrize(("gpus", "given"), [(0, {}), (1, {"gpu_resources_per_trial": 0}), (2, {})])

@@ -253,7 +253,7 @@ class Search:
             log.info("Gone on with, since a disk or a limit ended them: %s.", ", ".join(again))
         ended = sum(record["state"] in ENDED for record in collect(work))
         session.progress.begin("trials", job.trials, "trials", rows_per_unit=0)
-        session.progress.done = session.progress.first = ended
+        session.progress.first = session.progress.done = ended  # whoever looks needs `first`
         if ended:
             log.info("%s ended before, not to be repeated.", several(ended, "trial"))
         written = {**self.section.written, "random_seed": self.values["random_seed"]}

@@ -187,7 +187,8 @@ def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
     chosen = (trainer.get("validation_field"), trainer.get("validation_metric"))
     if work.objective.agrees(*chosen) and (work.given is not None or chosen == (None, None)):
         trainer["validation_field"] = work.objective.feature
-        if work.given is None or work.objective.split != "training":  # which picks no round
+        of_training = work.objective.split == "training" and work.objective.metric != "loss"
+        if work.given is None or not of_training:  # which picks no round without validation rows
             trainer["validation_metric"] = work.objective.metric
     config["trainer"] = {**(work.given or {}), **trainer}
     return config

@@ -103,7 +103,7 @@ def _machine() -> Iterator[Check]:
         free, writable = shutil.disk_usage(folder).free, os.access(folder, os.W_OK)
         told = f"{human_bytes(free)} free"
         if free < LEAST_FREE:
-            told += f"; {human_bytes(LEAST_FREE)} should be"
+            told += f" of at least {human_bytes(LEAST_FREE)} that should be"
         if not writable:
             told += "; this user may not write there"
         yield Check("machine", f"{what} {folder}", writable and free >= LEAST_FREE, told)

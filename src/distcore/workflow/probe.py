@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -137,10 +138,11 @@ def _child(question: str) -> None:
     answer = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     offers = [Offer(**each) for each in json.loads(sys.stdin.readline())]
-    import stevedore  # noqa: F401 - this, and to read what is installed, is no plugin's time
-
     plugins = Plugins()
-    plugins.offers("")
+    with suppress(Exception):  # each question tells it
+        import stevedore  # noqa: F401 - this, and to read what is installed, is no plugin's time
+
+        plugins.offers("")
     answer.write(READY.decode())
     for offer in offers:
         try:

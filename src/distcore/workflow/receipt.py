@@ -25,7 +25,7 @@ from distcore.workflow.skips import SKIP_TRAINING_DESCRIPTION
 from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
-from distcore_core.registry.lock import files_of
+from distcore_core.registry.lock import digests_of, files_of
 from distcore_data.run_files import (
     DESCRIPTION,
     MODEL_JSON,
@@ -201,7 +201,7 @@ def _tell_if_edited(name: str) -> None:
         marks, first = _first[name]
         if (now := _marks(first)) == marks:
             return
-        if files_of(name, anew=True) == first:
+        if digests_of(name) == first:  # the lock goes on with what it found
             _first[name] = now, first
         elif _told.get(name) != now:
             _told[name] = now
@@ -222,7 +222,7 @@ def _marks(files: Iterable[str]) -> Marks:
             path = Path(place).parents[file.count("/") > 0] / file
             with suppress(OSError):  # it is gone
                 now = path.stat()
-                found[path] = now.st_mtime_ns, now.st_size, now.st_ino
+                found[path] = now.st_mtime_ns, now.st_ctime_ns, now.st_ino
     return found
 
 

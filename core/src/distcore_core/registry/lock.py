@@ -16,8 +16,7 @@ from pathlib import Path
 from distcore_core.errors import PluginBroken
 
 VARIABLE = "DISTCORE_LOCK"
-GROUPS = "distcore."
-"""What the name of every entry-point group of ours begins with."""
+GROUPS = "distcore."  # what the name of every entry-point group of ours begins with
 _digests: dict[str, dict[str, str]] = {}  # by distribution
 
 
@@ -44,8 +43,7 @@ def refuse_changed(distribution: str, who: str) -> None:
         if (lock := locked()) is None:
             return
         then, now = lock.get(distribution, {}), files_of(distribution, anew)
-        changed = sorted(each for each in then | now if then.get(each) != now.get(each))
-        if not changed:
+        if not (changed := sorted(each for each in then | now if then.get(each) != now.get(each))):
             return
         _read.cache_clear()
     raise PluginBroken(
@@ -57,10 +55,15 @@ def refuse_changed(distribution: str, who: str) -> None:
 
 
 def files_of(distribution: str, anew: bool = False) -> dict[str, str]:
+    """`digests_of`, as found before if not `anew`."""
+    if distribution not in _digests or anew:
+        _digests[distribution] = digests_of(distribution)
+    return _digests[distribution]
+
+
+def digests_of(distribution: str) -> dict[str, str]:
     """{file: sha256} of a distribution's entry points and of all that lies in its packages, but for
-    what Python compiled, as found before if not `anew`. Nothing of it is imported."""
-    if distribution in _digests and not anew:
-        return _digests[distribution]
+    what Python compiled. Nothing of it is imported."""
     found = metadata.distribution(distribution)
     names = [*map(str, found.files or ()), *(found.read_text("top_level.txt") or "").split()]
     names += [each.module for each in found.entry_points if each.group.startswith(GROUPS)]
@@ -73,5 +76,4 @@ def files_of(distribution: str, anew: bool = False) -> dict[str, str]:
                 if path.is_file() and "__pycache__" not in path.parts:
                     name = path.relative_to(root.parent).as_posix()
                     digests[name] = sha256(path.read_bytes()).hexdigest()
-    _digests[distribution] = digests
     return digests

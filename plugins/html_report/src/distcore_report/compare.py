@@ -202,11 +202,15 @@ def metrics(runs: Sequence[Run]) -> Rows:
     then every metric of the test split."""
     rows: Rows = []
     for watched in dict.fromkeys(run.watched for run in runs if run.watched):
-        kind, values = "best", [run.best if run.watched == watched else None for run in runs]
-        if all(value is None for value in values):
-            told = [run.curve(*watched) if run.watched == watched else {} for run in runs]
-            kind, values = "last", [next(reversed(each.values()), None) for each in told]
-        rows.append((" ".join([kind, *watched]), *map(shown, values)))
+        best = [run.best if run.watched == watched else None for run in runs]
+        unjudged = [run.watched == watched and run.best is None for run in runs]
+        told = [
+            run.curve(*watched) if each else {} for run, each in zip(runs, unjudged, strict=True)
+        ]
+        last = [next(reversed(each.values()), None) for each in told]
+        for kind, values in (("best", best), ("last", last)):
+            if any(value is not None for value in values):
+                rows.append((" ".join([kind, *watched]), *map(shown, values)))
     names = dict.fromkeys(
         (output, name) for run in runs for output, each in run.test.items() for name in each
     )
@@ -295,11 +299,13 @@ def sparks(curve: Curve, places: Sequence[int], values: Sequence[float]) -> str:
     step = -(-len(places) // SPARK_WIDTH)
     low, middle, high = (values[at] for at in (0, len(values) // 2, -1))
     size = (high - low) or 1.0
-    line, picked = "", None
+    line, last, end = "", None, max(curve)
     for start in range(0, len(places), step):
         here = {each: curve[each] for each in places[start : start + step] if each in curve}
-        if here or places[start] > max(curve):
+        picked = last if places[start] <= end else None
+        if here:
             picked = max(_known(here), key=lambda each: abs(each - middle), default=None)
+            last = curve[max(here)]
         line += " " if picked is None else SPARKS[round((picked - low) / size * 7)]
     return line.rstrip()
 

@@ -89,7 +89,7 @@ class LocalExecutor:
         from distcore_torch.training.trainer import refuse_shared_gpus
 
         found, options = backend.resources(), self.options
-        if job.use_gpu and options.gpu_resources_per_trial != 0:
+        if job.use_gpu and options.gpu_resources_per_trial != 0 and not backend.distributed:
             refuse_shared_gpus(job.workers, found.gpus)
         cpus, gpus = (amount * job.workers for amount in options.of_process(job, found.gpus))
         if (options.gpu_resources_per_trial or 0) > found.gpus:

@@ -577,6 +577,8 @@ def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
         f"{KEYS[2]}/manifest.json": b'{"schemaVersion":2}',
         f"{'d' * 40}/reading-list.json": b"{}",
         f"{'e' * 40}/train/00000.tar": b"shards of webdataset",
+        f"{'f' * 40}/train/00000.tar": b"beside a manifest of theirs",
+        f"{'f' * 40}/manifest.json": b'{"schemaVersion":2}',
     }
     for name, content in theirs.items():
         store.write(name, content)
@@ -584,9 +586,9 @@ def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
     before = store.list()
     found = {entry.key[0]: entry for entry in list_caches(place)}
-    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcde", "foreign")
+    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcdef", "foreign")
     assert "notes.txt" in found["a"].why
-    assert "no manifest.json" in found["c"].why
+    assert all("no manifest.json" in found[each].why for each in "cf")
     assert set(decided(prune(place, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
     assert "notes.txt" in remove_unused(cache)
     assert store.list().keys() == before.keys()

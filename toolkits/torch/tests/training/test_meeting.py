@@ -88,8 +88,12 @@ def test_where_an_address_is_not_this_machine_s_own_others_reach_rank_0_all_the_
     monkeypatch.setenv("MASTER_PORT", str(meeting.free_port("127.0.0.1")))
     monkeypatch.setattr(meeting, "TIMEOUT", timedelta(seconds=10))
 
-    def create_server(*_, **__):
-        raise error
+    listen = socket.create_server
+
+    def create_server(address, **how):
+        if address[0]:
+            raise error
+        return listen(address, **how)
 
     monkeypatch.setattr(socket, "create_server", create_server)
     store = meeting._at_master(LEADER)
@@ -103,6 +107,7 @@ def test_where_an_address_is_not_this_machine_s_own_others_reach_rank_0_all_the_
         ("debian", "1", "all"),  # others know another address of that name
         ("debian", "2", "127.0.1.1"),
         ("localhost", "1", "127.0.0.1"),
+        ("LocalHost.localdomain", "1", "127.0.0.1"),
         ("127.0.0.1", "1", "127.0.0.1"),
     ],
 )
@@ -120,12 +125,11 @@ def test_a_name_that_leads_to_the_loopback_here_is_not_listened_at_for_other_mac
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     def create_server(address, **_):
-        listened.append(of_name(*address)[0][4][0])
+        listened.append(of_name(*address)[0][4][0] if address[0] else "all")
         raise Listening
 
     monkeypatch.setattr(socket, "getaddrinfo", of_name)
     monkeypatch.setattr(socket, "create_server", create_server)
-    monkeypatch.setattr(meeting, "_on_every_interface", lambda *_: listened.append("all"))
     for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", "1"), ("LOCAL_WORLD_SIZE", here)):
         monkeypatch.setenv(name, value)
     with suppress(Listening):

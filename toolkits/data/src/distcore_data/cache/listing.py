@@ -24,6 +24,7 @@ from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER, LEASE, NAMED
 from distcore_data.cache.use import READING, USED, users_here, users_there
 from distcore_data.locks import is_held
+from distcore_data.seals import parse_json
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
 from distcore_data.stores.store import read_if_there
@@ -165,14 +166,12 @@ def _is_ours(name: str) -> bool:
 
 
 def _looks_ours(folder: Path) -> bool:
-    """Whether the manifest is one, whole or damaged: it begins as ours do, or the files beside
-    it are named as ours."""
+    """`_is_a_caches` of a folder."""
     try:
-        with open(folder / MANIFEST, "rb") as file:
-            begins = file.read(len(BEGINS)) == BEGINS
+        content = (folder / MANIFEST).read_bytes()
     except OSError:
-        begins = False
-    return begins or any(FILE_NAME.fullmatch(name) for name in _files(folder))
+        content = b""
+    return _is_a_caches(content, _files(folder))
 
 
 def _files(folder: Path) -> list[str]:
@@ -246,8 +245,7 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
             content = read_if_there(store, f"{key}/{MANIFEST}") or b""
             if named := NAMED.search(content):
                 version = named[1].decode()
-            looks_ours = content.startswith(BEGINS) or any(map(FILE_NAME.search, found))
-            why = "" if looks_ours else NO_MANIFEST
+            why = "" if _is_a_caches(content, found) else NO_MANIFEST
     if why:
         size = sum(each.bytes for each in found.values())
         newest = max(each.modified for each in found.values())
@@ -294,6 +292,18 @@ def _part(name: str) -> str:
 
 
 # ------------------------------------------------------------------ both
+
+
+def _is_a_caches(manifest: bytes, names: Iterable[str]) -> bool:
+    """Whether a manifest is of a cache, whole or damaged: it begins as ours do, or is no JSON at
+    all beside files that are named as ours."""
+    if manifest.startswith(BEGINS):
+        return True
+    try:
+        parse_json(manifest)
+    except ValueError:
+        return any(map(FILE_NAME.search, names))
+    return False
 
 
 def _described(files: CacheFiles, entry: Entry) -> Entry:

@@ -97,7 +97,7 @@ def _bare(url: str) -> str:
         return url
     host = rest.partition("/")[0]
     users = host.rfind("@") + 1
-    if PASSWORD.match(mark + rest) and not re.search(r"@[^@]+:\d+$", host):  # which has a port
+    if PASSWORD.match(mark + rest):
         before = re.split("[?#]", rest, maxsplit=1)[0]
         users = max(users, before.rfind("@") + 1) or rest.rfind("@") + 1
     rest = rest[users:]

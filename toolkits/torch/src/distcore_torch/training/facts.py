@@ -87,9 +87,11 @@ def warn_if_edited(network: torch.nn.Module) -> None:
 
 def content_when_imported(kind: type) -> bytes:
     """The content of the file that holds a class as Python imported it, for it does not read it
-    again; nothing if it has none, as a notebook's cell, or was edited before anybody first asked.
-    Warns if the file is another one by now."""
+    again; nothing if it has none, as a notebook's cell, was edited before anybody first asked, or
+    is of those whose code versions tell. Warns if the file is another one by now."""
     module = kind.__module__
+    if OTHERS.match(module):
+        return b""
     spec, now = getattr(sys.modules.get(module), "__spec__", None), _file_of(module)
     then, before = _imported.get(kind, ((), b""))
     # A reload makes another spec, but only %autoreload changes the classes that others imported.
@@ -115,15 +117,15 @@ _imported: WeakKeyDictionary[type, tuple[object, bytes]] = WeakKeyDictionary()
 
 def _is_of(kind: type, spec: Any, content: bytes) -> bool:
     """Whether the class's functions are those of the file, as far as its loader can tell."""
-    compiled, path = getattr(spec and spec.loader, "source_to_code", None), spec and spec.origin
-    if compiled is None:
-        return True
-    functions = [unwrap(each) for each in vars(kind).values() if isinstance(each, FunctionType)]
-    own = [each.__code__ for each in functions if isinstance(each, FunctionType)]
     try:
+        compiled, path = spec.loader.source_to_code, spec.origin
+        functions = [unwrap(each) for each in vars(kind).values() if isinstance(each, FunctionType)]
+        own = [each.__code__ for each in functions if isinstance(each, FunctionType)]
         there = _codes(compiled, content, path)
-    except (SyntaxError, ValueError):  # it is being written
+    except SyntaxError:  # it is being written
         return False
+    except Exception:  # noqa: BLE001 - a loader that reads no such file
+        return True
     # By ==: what the interpreter specialises as it runs may change a hash.
     return all(each in there for each in own if each.co_filename == path)
 

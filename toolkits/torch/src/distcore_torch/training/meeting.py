@@ -1,8 +1,8 @@
 """Where the ranks of a worker group meet: a key-value store that nobody else reaches.
 
 Ranks that were started together on one machine meet in a file in a folder that only their user may
-enter. Others meet at MASTER_ADDR and MASTER_PORT, which rank 0 listens on; torch's own store
-listens on every interface instead.
+enter. Others meet at MASTER_ADDR and MASTER_PORT, which rank 0 listens on, and on no other address
+of its machine if that is one of them; torch's own store listens on every interface.
 
 torch is imported where it is used: the process that starts ranks reads a name here, and has no use
 for torch.
@@ -14,6 +14,7 @@ import errno
 import os
 import socket
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ TIMEOUT = timedelta(minutes=5)
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Environment variables: the network interface on which gloo and NCCL listen."""
+
+LOCALHOST = ("localhost", "localhost4", "localhost6")
 
 _met: list[Any] = []
 """Where the worker group's store is, the store, and how many ranks met there, each time that they
@@ -72,7 +75,7 @@ def stay_on_loopback(rank: Rank) -> bool:
 def is_loopback(host: str) -> bool:
     """Whether an address or name is the loopback to whoever is told it. What only leads there on
     its own machine, as a host's name does in Debian's /etc/hosts, is not."""
-    return host.startswith("127.") or host == "localhost"
+    return host.startswith("127.") or host.lower().partition(".")[0] in LOCALHOST
 
 
 def free_port(address: str) -> int:
@@ -141,25 +144,15 @@ def _opened(rank: Rank) -> Any:
 
 
 def _at_master(rank: Rank) -> Any:
-    """The store at MASTER_ADDR, which rank 0 serves there alone. Raises TrainingError if it
-    cannot."""
+    """The store at MASTER_ADDR, which rank 0 serves. Raises TrainingError if it cannot."""
     import torch.distributed as dist
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank.index:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        # Whose error create_server makes a plain one.
-        leads_to = str(socket.getaddrinfo(host, port, family)[0][4][0])
-        if leads_to.startswith("127.") and not (is_loopback(host) or _all_here(rank)):
-            return _on_every_interface(host, port)  # others know the name by another address
-        listener = socket.create_server((host, port), family=family)
-    except socket.gaierror:  # a name that IPv4 does not have
-        return _on_every_interface(host, port)
+        listener = _listener(host, port, rank)  # whose error is a plain one
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:  # it leads here, but is not this machine's own
-            return _on_every_interface(host, port)
         failed = TrainingError(
             f"Rank 0 cannot listen at MASTER_ADDR {host}, MASTER_PORT {port}, where the ranks "
             f"meet: {os.strerror(error.errno or 0)}. Give an address of its machine, and a port "
@@ -173,9 +166,18 @@ def _at_master(rank: Rank) -> Any:
     )  # fmt: skip
 
 
-def _on_every_interface(host: str, port: int) -> Any:
-    """As torch's own store, which in rank 0 waits for others to say that they have come: those of
-    `_at_master` do not."""
-    import torch.distributed as dist
-
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+def _listener(host: str, port: int, rank: Rank) -> socket.socket:
+    """At the host's address alone; at all of this machine's where that is none of them, or where
+    others know its name by another address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with suppress(socket.gaierror):  # a name that IPv4 does not have
+        leads_to = str(socket.getaddrinfo(host, port, family)[0][4][0])
+        if not leads_to.startswith("127.") or is_loopback(host) or _all_here(rank):
+            try:
+                return socket.create_server((host, port), family=family)
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:  # it leads here by way of another machine
+                    raise
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=both)
