@@ -83,7 +83,7 @@ $(CLUSTERS:%=cluster/%): cluster/%: $(VENV)/.developer $(VENV)/.horovod
 test: build/contrib/.installed  ## set up, then run the tests of some minutes, which need no cluster
 	$(PYTEST) $(BOUNDED) -m "not (slow or cluster or system or hostile)" $(PYTEST_ARGS)
 
-system: build/contrib/.installed  ## kills, trainings of several processes, what documents show, a few of each attack and fault (PART=1/6: a sixth)
+system: build/contrib/.installed  ## kills, trainings of several processes, what documents show, a few of each attack and fault (PART=1/8: an eighth)
 	$(PYTEST) $(BOUNDED) -m "(system or hostile) and not (slow or cluster)" $(PART:%=--part %) $(PYTEST_ARGS)
 
 gpu: $(VENV)/.developer  ## the tests that need a GPU of NVIDIA's, where torch sees one (a CUDA build of it)
