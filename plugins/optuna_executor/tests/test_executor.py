@@ -22,7 +22,7 @@ from distcore_optuna import executor, process
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import pruner
 from distcore_search.objective import Objective
-from distcore_search.records import SearchWork, begin_again, begin_record, read_record
+from distcore_search.records import LOG, SearchWork, begin_again, begin_record, read_record
 from distcore_testing import ExecutorSuite
 from distcore_testing.rank_jobs import until
 
@@ -214,7 +214,7 @@ def test_a_trial_whose_work_cannot_be_read_fails_in_its_own_words(tmp_path):
         assert made.how_it_ended() == "its process ended with exit code 1"
     finally:
         made.close()
-    assert "'no number'" in (tmp_path / process.LOG).read_text()
+    assert "'no number'" in (tmp_path / LOG).read_text()
 
 
 @pytest.mark.parametrize(("number", "refused"), [(errno.ENOSPC, True), (errno.ENOENT, False)])
@@ -285,6 +285,6 @@ def test_a_trial_has_a_launchers_settings_and_not_its_rank(tmp_path, monkeypatch
             time.sleep(0.01)
     finally:
         made.close()
-    names = (tmp_path / process.LOG).read_text().split()
+    names = (tmp_path / LOG).read_text().split()
     assert "HOROVOD_FUSION_THRESHOLD" in names
     assert "HOROVOD_RANK" not in names

@@ -16,6 +16,7 @@ import stubborn_trials
 from distcore_core.contracts import BACKEND
 from distcore_core.registry.manager import Plugins
 from distcore_optuna import process
+from distcore_search.records import LOG
 from distcore_testing import ExecutorSuite
 
 
@@ -90,4 +91,4 @@ def test_a_trial_that_ends_its_process_says_its_own_exit_code(begun, tmp_path, g
         time.sleep(0.01)
     assert left.how_it_ended() == f"its process ended with exit code {code}"
     if code == 1:
-        assert "no licence" in (tmp_path / process.LOG).read_text()
+        assert "no licence" in (tmp_path / LOG).read_text()

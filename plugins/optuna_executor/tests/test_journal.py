@@ -13,10 +13,10 @@ from distcore_core.errors import CheckpointError, TrainingError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
-from distcore_optuna.process import LOG, TrialProcess
+from distcore_optuna.process import TrialProcess
 from distcore_optuna.study import JOURNAL, STARTUP, Study
 from distcore_search.objective import Objective
-from distcore_search.records import TRIALS, SearchWork, write_record
+from distcore_search.records import LOG, TRIALS, SearchWork, write_record
 from distcore_testing import ExecutorSuite
 
 COUNT = STARTUP + 2

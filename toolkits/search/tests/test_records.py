@@ -13,6 +13,7 @@ from distcore_search.records import (
     begin_again,
     begin_record,
     end_record,
+    log_of,
     read_record,
     recount,
     statistics_of,
@@ -156,3 +157,12 @@ def test_of_a_damaged_record_it_is_said_what_removing_it_costs(tmp_path):
         read_record(tmp_path / "0001")
     path.unlink()
     assert read_record(tmp_path / "0001") == {}
+
+
+def test_a_link_in_the_place_of_a_trials_log_is_removed(tmp_path):
+    """The log of a search on Ray was written behind it, into somebody else's file."""
+    (theirs := tmp_path / "theirs").write_text("mine")
+    path = log_of(tmp_path / "trials" / "0000")
+    path.symlink_to(theirs)
+    log_of(path.parent).write_text("a log")
+    assert (path.name, theirs.read_text(), path.read_text()) == ("log.txt", "mine", "a log")

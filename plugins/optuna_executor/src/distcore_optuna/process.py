@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from distcore_data.temporaries import temporary_folder
+from distcore_search.records import log_of
 from distcore_torch.signals import how_it_ended
 from distcore_torch.training.launched import says_which_rank
 
-LOG = "log.txt"
 PATIENCE_SECONDS = 20.0
 """How long a trial that is asked to stop may take to save where it is."""
 
@@ -63,14 +63,12 @@ class TrialProcess:
         self, function: Any, work: Any, name: str, raw: Mapping[str, Any], folder: Path
     ) -> None:
         """Begin a trial; what it prints goes to `log.txt` in its folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / LOG).is_symlink():
-            (folder / LOG).unlink()  # it would be written to somebody else's file
+        path = log_of(folder)
         self.started, self._done = time.monotonic(), False
         order = pickle.dumps((function, work, name, dict(raw)))
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died: its exit code tells
-            pickle.dump((str(folder / LOG), order), self._process.stdin)
+            pickle.dump((str(path), order), self._process.stdin)
             self._process.stdin.flush()
 
     @property

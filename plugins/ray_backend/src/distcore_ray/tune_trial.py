@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SearchJob
 from distcore_data.os_errors import is_of_the_system
-from distcore_search.records import ROUNDS, end_record
+from distcore_search.records import ROUNDS, end_record, log_of
 from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
     from distcore_ray.shipping import Place
     from distcore_search.options import Scheduler
 
-LOG = "log.txt"
 LOOK_SECONDS = 0.2
 
 
@@ -35,8 +34,7 @@ def trainable(config: dict[str, Any], job: SearchJob, scheduler: Scheduler, plac
     place.enter()
     name, raw = chosen(job, config)
     folder = job.work.folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    _log_to(folder / LOG)
+    _log_to(log_of(folder))
     follower, seconds = Follower(folder / ROUNDS), 0.0
     failed: list[BaseException] = []
     thread = threading.Thread(

@@ -24,7 +24,7 @@ from distcore_search.rounds import Round, rounds_of, seconds_of
 from distcore_search.space import parse_spaces, values_of
 from distcore_search.vouched import read_vouched
 
-ROUNDS, TRIALS = "rounds.jsonl", "trials"
+ROUNDS, TRIALS, LOG = "rounds.jsonl", "trials", "log.txt"
 ENDED = frozenset({"finished", "stopped", "failed"})
 """States of a record that is final. "running" is also what a kill leaves behind."""
 
@@ -54,6 +54,16 @@ class SearchWork:
     def folder(self, name: str) -> Path:
         """A trial's folder."""
         return self.directory / TRIALS / name
+
+
+def log_of(folder: Path) -> Path:
+    """Where a trial's log goes, in its folder, which is made; a link there is removed, as somebody
+    else's file would be written to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOG
+    if path.is_symlink():
+        path.unlink()
+    return path
 
 
 def read_record(folder: Path) -> JSON:
