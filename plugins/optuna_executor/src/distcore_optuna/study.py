@@ -112,9 +112,9 @@ class Study:
                 self.ask()
 
     def _as_it_was(self, record: JSON) -> FrozenTrial:
-        score, state = record.get("score"), TrialState.RUNNING
+        found: tuple[TrialState, float | None] = TrialState.RUNNING, None
         if record["state"] in ENDED:
-            state = self._state(record["state"], score)
+            found = self._outcome(record["state"], record.get("score"))
         rounds = rounds_of(self.job.work.folder(record["name"]) / ROUNDS)
         values: dict[int, float] = {}
         for each in rounds:
@@ -122,8 +122,8 @@ class Study:
             if value is not None:
                 values.setdefault(self.options.scheduler.time(each), value)
         return optuna.trial.create_trial(
-            state=state,
-            value=score if state == TrialState.COMPLETE else None,
+            state=found[0],
+            value=found[1],
             params=record["raw"],
             distributions={name: self.axes[name] for name in record["raw"]},
             intermediate_values=values,
@@ -172,18 +172,18 @@ class Study:
 
     def tell(self, trial: Trial, state: str, score: float | None) -> None:
         """A trial ended. A stopped one counts with its best value, as does a finished one."""
-        found = self._state(state, score)
-        value = score if found == TrialState.COMPLETE else None
+        found, value = self._outcome(state, score)
         self.study.tell(trial.number, value, state=found)
 
-    def _state(self, state: str, score: float | None) -> TrialState:
-        """What Optuna calls a trial that ended. Its samplers think less of a pruned one than of
-        any other, or nothing: so a stopped one, which may be the best, is pruned only where the
-        pruner compares with the finished ones alone."""
+    def _outcome(self, state: str, score: float | None) -> tuple[TrialState, float | None]:
+        """What Optuna calls a trial that ended, and the value that it takes of it. Its samplers
+        think less of a pruned one than of any other, or nothing: so a stopped one, which may be
+        the best, is pruned only where the pruner compares with the finished ones alone."""
         if state == "failed" or score is None:
-            return TrialState.FAIL
-        compares = isinstance(self.study.pruner, MedianAtTime)
-        return TrialState.PRUNED if state == "stopped" and compares else TrialState.COMPLETE
+            return TrialState.FAIL, None
+        if state == "stopped" and isinstance(self.study.pruner, MedianAtTime):
+            return TrialState.PRUNED, None
+        return TrialState.COMPLETE, score
 
 
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
