@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distcore.search.checks import (
     check_objective,
@@ -260,17 +260,19 @@ class Search:
         go_on = f"go on with: distcore hyperopt --config … --dataset … --model_resume_path {shown}"
         kept = f"The results so far are in {shown}; {go_on}"
 
-        def words(error: OSError) -> str:
-            return os_errors.in_words(error, go_on) or f"{error}. {kept}"
+        def say_how_to_go_on(error: DistcoreError | OSError) -> NoReturn:
+            if isinstance(error, OSError):
+                said = os_errors.in_words(error, go_on) or f"{error}. {kept}"
+                raise TrainingError(said) from error
+            error.args = (f"{error} {kept}",)
+            raise error
 
         def concluded(interrupted: bool = False) -> SearchOutcome:
             try:
                 return conclude(session, work, written, self.skip, interrupted)
             except (DistcoreError, OSError) as error:
                 if is_of_the_system(error):
-                    if isinstance(error, OSError):
-                        raise TrainingError(words(error)) from error
-                    error.args = (f"{error} {kept}",)
+                    say_how_to_go_on(error)
                 raise
 
         try:
@@ -280,10 +282,7 @@ class Search:
                 if isinstance(error, UserError | OSError) and not is_of_the_system(error):
                     raise
                 concluded(interrupted=True)
-                if isinstance(error, OSError):
-                    raise TrainingError(words(error)) from error
-                error.args = (f"{error} {kept}",)
-                raise
+                say_how_to_go_on(error)
             session.progress.end()
             outcome = concluded()  # the best model may be trained to its last round again
         except KeyboardInterrupt as error:

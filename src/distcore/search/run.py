@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distcore.config import document_of
 from distcore.search.driver import Search
@@ -25,10 +25,7 @@ from distcore_data.run_files import SEARCH
 from distcore_data.seals import read_sealed
 from distcore_data.stores.addresses import folder_only
 from distcore_torch.signals import Stoppable
-
-if TYPE_CHECKING:
-    from distcore_core.config.document import Document
-
+from distcore_torch.training.launched import launched_apart, launched_rank
 
 NO_BUCKET = (
     "A search lies in a folder, because its trials take turns by file locks there; its cache may "
@@ -83,10 +80,10 @@ def hyperopt(
     going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
     if before is not None:
         refuse_elsewhere(output, before)
-    section = read_section(_document(config, going_on))
-    if going_on is not None:
-        begun = read_sealed(going_on / SEARCH, CHANGED)["config"][SECTION]
-        section = section.in_order_of(begun["parameters"])
+    begun = None if going_on is None else read_sealed(going_on / SEARCH, CHANGED)["config"]
+    section = read_section(document_of(begun if config is None else config))
+    if begun is not None:
+        section = section.in_order_of(begun[SECTION]["parameters"])
     stated = section.values.get("backend")
     named = backend or (stated.get("type") if isinstance(stated, Mapping) else stated)
     _refuse_launchers(named)
@@ -113,18 +110,9 @@ def hyperopt(
         return replace(found, directory=directory, model=model)
 
 
-def _document(config: Any, going_on: Path | None) -> Document:
-    """The config as a document; of the search to go on with, if none is given."""
-    if config is None and going_on is not None:
-        return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
-    return document_of(config)
-
-
 def _refuse_launchers(backend: str | None) -> None:
     """backend: the one that is named; `local` makes a search of its own of each process that it
     does not join, and says so."""
-    from distcore_torch.training.launched import launched_apart, launched_rank
-
     if launched_rank() is not None or (launched_apart() is not None and backend != "local"):
         raise UserError(
             "A search starts its trials itself, but this process is one of those that a launcher "
