@@ -24,7 +24,7 @@ from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER, LEASE, NAMED
 from distcore_data.cache.use import READING, USED, users_here, users_there
 from distcore_data.locks import is_held
-from distcore_data.seals import parse_json
+from distcore_data.seals import parse_json, read_bounded
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
 from distcore_data.stores.store import read_if_there
@@ -40,8 +40,11 @@ BUCKETS_OWN = re.compile(
 )
 """Names of ours below a key in a bucket."""
 
-COPIED = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(DAMAGED)}|{FILE_NAME.pattern}", re.ASCII)
-"""Further ones beside a manifest: a cache that was copied there has no version's folder."""
+IN_A_FOLDER = re.compile(
+    rf"{re.escape(MANIFEST)}|{re.escape(DAMAGED)}|{FILE_NAME.pattern}", re.ASCII
+)
+"""Names of ours in a cache's folder; beside a manifest in a bucket, too: a cache that was copied
+there has no version's folder."""
 
 BEGINS = b'{\n "digest": "'
 """How a manifest begins."""
@@ -133,9 +136,10 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
     """A cache that lies in a folder of its own."""
     folder = store.root / key
     size, built = _size(folder), _time(folder / MANIFEST)
-    foreign = [name for name in _files(folder) if not _is_ours(name)]
+    names = _files(folder)
+    foreign = [name for name in names if not _is_ours(name)]
     why = NOT_OURS.format(foreign[0]) if foreign else ""
-    if not foreign and not _looks_ours(folder):
+    if not foreign and not _looks_ours(folder, names):
         closed = closed_part(folder)
         why = f"this user may not read {closed}" if closed else NO_MANIFEST
     if why:
@@ -157,21 +161,16 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
 
 
 def _is_ours(name: str) -> bool:
-    last = name.rpartition("/")[2]
-    return (
-        name in (MANIFEST, DAMAGED)
-        or FILE_NAME.fullmatch(name) is not None
-        or TEMPORARY.fullmatch(last) is not None
-    )
+    return bool(IN_A_FOLDER.fullmatch(name) or TEMPORARY.fullmatch(name.rpartition("/")[2]))
 
 
-def _looks_ours(folder: Path) -> bool:
+def _looks_ours(folder: Path, names: Iterable[str]) -> bool:
     """`_is_a_caches` of a folder."""
     try:
-        content = (folder / MANIFEST).read_bytes()
-    except OSError:
+        content = read_bounded(folder / MANIFEST)
+    except (OSError, ValueError):
         content = b""
-    return _is_a_caches(content, _files(folder))
+    return _is_a_caches(content, names)
 
 
 def _files(folder: Path) -> list[str]:
@@ -233,7 +232,7 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     foreign = [
         name
         for name in map(_below, found)
-        if not BUCKETS_OWN.fullmatch(name) and not (manifest and COPIED.fullmatch(name))
+        if not BUCKETS_OWN.fullmatch(name) and not (manifest and IN_A_FOLDER.fullmatch(name))
     ]
     why = NOT_OURS.format(min(foreign)) if foreign else ""
     if manifest is not None and not foreign:
