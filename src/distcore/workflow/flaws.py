@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -13,7 +11,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, CheckpointError, UserError
 from distcore_core.io.digest import digest_file
 from distcore_data.run_files import DESCRIPTION, MODEL_JSON, RECEIPT, TRAINING_LOG
-from distcore_data.seals import read_bounded, unsealed
+from distcore_data.seals import is_special, read_bounded, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.ledger import LEDGER, read_ledger
 
@@ -41,8 +39,7 @@ def flaws_of(folder: Path, run: str | Path) -> Iterator[str]:
             if not (folder / name).resolve().is_relative_to(folder.resolve()):
                 yield f"{folder / RECEIPT} names a file outside of its folder, {name!r}."
                 continue
-            mode = os.stat(folder / name).st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            if is_special(folder / name):
                 yield f"{folder / name} is a pipe or a device."
                 continue
             found = digest_file(folder / name)

@@ -196,10 +196,16 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, pipe: bool = False
     return content
 
 
-def refuse_special(path: Path) -> None:
-    """Raise ValueError for a pipe or a device, to open which may last for ever."""
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe or a device, to open which may last for ever; to open a folder tells
+    its errno."""
     mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a folder tells its errno
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def refuse_special(path: Path) -> None:
+    """Raise ValueError for a pipe or a device."""
+    if is_special(path):
         raise ValueError("it is a pipe or a device")
 
 
