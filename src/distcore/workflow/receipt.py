@@ -199,11 +199,11 @@ def _tell_if_edited(name: str) -> None:
         if name not in _first:
             _first[name] = _marks(files_of(name)), files_of(name)
         marks, first = _first[name]
-        if (now := _marks(first)) == marks:
+        if (now := _marks(first)) in (marks, _told.get(name)):
             return
         if digests_of(name) == first:  # the lock goes on with what it found
             _first[name] = now, first
-        elif _told.get(name) != now:
+        else:
             _told[name] = now
             log.warning(
                 "%s was edited after this process had imported it. This process and the receipt go "
