@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distcore.workflow import results
 from distcore_core.contracts import JSON
+from distcore_data.run_files import REPORT
 
 if TYPE_CHECKING:
     from distcore.workflow.shown import Figure
@@ -57,7 +58,7 @@ class Outcome:
         predictions = (
             mirror.store.where(results.PREDICTIONS) if self.predictions is not None else None
         )
-        report = mirror.store.where(results.REPORT) if self.report is not None else None
+        report = mirror.store.where(REPORT) if self.report is not None else None
         return replace(
             self, directory=mirror.url, model=model, predictions=predictions, report=report
         )

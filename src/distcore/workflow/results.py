@@ -19,6 +19,7 @@ from distcore_data.os_errors import explained
 from distcore_data.run_files import (
     DESCRIPTION,
     MODEL_JSON,
+    REPORT,
     SUMMARY,
     TEST_DIAGNOSTICS,
     TEST_STATISTICS,
@@ -47,9 +48,6 @@ PREDICTIONS = "predictions.parquet"
 
 INITIAL = "initial.safetensors"
 """The weights of a module given from Python."""
-
-REPORT = "report.html"
-"""What the extension `report` writes."""
 
 OF_THE_MODEL = (PREDICTIONS, TEST_STATISTICS, TEST_DIAGNOSTICS, SUMMARY, REPORT)
 """Files that tell of the model beside them."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distcore_core.errors import UserError
+from distcore_data.run_files import REPORT
 
 
 class ReportCommand:
@@ -39,13 +40,13 @@ class ReportCommand:
 
         place = folder_or_address(arguments.directory, "DIR")
         if isinstance(place, Path):
-            with own_page(Path(arguments.output or place / "report.html")):
+            with own_page(Path(arguments.output or place / REPORT)):
                 print(write_report(place, arguments.output))
             return 0
         mirror = Mirror.at(place, given_credentials(arguments.credentials))
         with working_folder(mirror) as folder:
             mirror.get_files(folder, ".json", last=DIGESTS)
-            with own_page(Path(arguments.output or folder / "report.html")):
+            with own_page(Path(arguments.output or folder / REPORT)):
                 written = write_report(folder, arguments.output)
             if arguments.output is None:
                 mirror.put_file(written.name, written)

@@ -11,7 +11,7 @@ from pathlib import Path
 from distcore_core.contracts import JSON
 from distcore_core.errors import PluginError, UserError
 from distcore_core.registry.manager import Plugins, environment_plugins
-from distcore_data.run_files import SUMMARY
+from distcore_data.run_files import REPORT, SUMMARY
 from distcore_data.seals import read_sealed
 from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
@@ -38,7 +38,7 @@ def write_report(
     Raises UserError if the folder holds no experiment."""
     from distcore_core.io.atomic import write_file
 
-    path = Path(output) if output else directory / "report.html"
+    path = Path(output) if output else directory / REPORT
     sweep(path.parent, path.name)
     write_file(path, render(directory, plugins).encode())
     return path

@@ -20,6 +20,9 @@ MODEL_JSON = "model.json"
 SUMMARY = "summary.json"
 """What a run came to, for the report and for notebooks."""
 
+REPORT = "report.html"
+"""What the extension `report` writes."""
+
 ENDED = "ended.json"
 """How a run ended that did not end well: {"state": "stopped" or "failed", "error"}, and the
 innermost "frames" of an error that nobody expected: such a run may take days to fail again."""
