@@ -203,11 +203,12 @@ def metrics(runs: Sequence[Run]) -> Rows:
     rows: Rows = []
     for watched in dict.fromkeys(run.watched for run in runs if run.watched):
         best = [run.best if run.watched == watched else None for run in runs]
-        unjudged = [run.watched == watched and run.best is None for run in runs]
-        told = [
-            run.curve(*watched) if each else {} for run, each in zip(runs, unjudged, strict=True)
+        last = [
+            next(reversed(run.curve(*watched).values()), None)
+            if run.watched == watched and run.best is None
+            else None
+            for run in runs
         ]
-        last = [next(reversed(each.values()), None) for each in told]
         for kind, values in (("best", best), ("last", last)):
             if any(value is not None for value in values):
                 rows.append((" ".join([kind, *watched]), *map(shown, values)))

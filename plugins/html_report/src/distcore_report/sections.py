@@ -107,10 +107,11 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
                 yield charts.heat_table(labels, confusion, "Confusion matrix")
             else:
                 yield charts.no_heat_table(len(labels))
-            yield from _classes(labels, *_of_matrix(confusion))
+            yield from _classes(each["labels"], *_of_matrix(each["confusion"]))
         if "confusion_cells" in each:
             yield charts.no_heat_table(len(each["labels"]))
-            yield from _classes(*_of_cells(each["labels"], each["confusion_cells"]))
+            counts = _of_cells(len(each["labels"]), each["confusion_cells"])
+            yield from _classes(each["labels"], *counts)
         if "thresholds" in each:
             yield from thresholds.drawn(each["thresholds"], each["labels"])
         if "calibration" in each:
@@ -163,34 +164,29 @@ def _of_matrix(confusion: Sequence[Sequence[int]]) -> tuple[list[int], list[int]
 
 
 def _of_cells(
-    labels: Sequence[str], cells: Mapping[str, Sequence[int]]
-) -> tuple[list[str], list[int], list[int], list[int]]:
-    """The classes in their order, and the same of them, from the cells that were met."""
-    right, truth, told = [0] * len(labels), [0] * len(labels), [0] * len(labels)
+    classes: int, cells: Mapping[str, Sequence[int]]
+) -> tuple[list[int], list[int], list[int]]:
+    """The same, from the cells that were met."""
+    right, truth, told = [0] * classes, [0] * classes, [0] * classes
     for row, column, count in zip(cells["truth"], cells["predicted"], cells["rows"], strict=True):
         truth[row] += count
         told[column] += count
         right[row] += count * (row == column)
-    order = _natural(labels)
-    return (
-        [labels[at] for at in order],
-        [right[at] for at in order],
-        [truth[at] for at in order],
-        [told[at] for at in order],
-    )
+    return right, truth, told
 
 
 def _classes(
     labels: Sequence[str], rights: Sequence[int], truths: Sequence[int], tolds: Sequence[int]
 ) -> Iterator[str]:
-    """Precision, recall and F1 of each class, or of more than MAX_CLASSES of those with the most
-    rows."""
-    most = sorted(range(len(labels)), key=lambda at: -truths[at])[:MAX_CLASSES]
+    """Precision, recall and F1 of each class in natural order, or of more than MAX_CLASSES of those
+    with the most rows."""
+    order = _natural(labels)
+    most = set(sorted(order, key=lambda at: -truths[at])[:MAX_CLASSES])
     title = "Classes"
     if len(labels) > MAX_CLASSES:
         title += f": the {MAX_CLASSES} of {len(labels):,} with the most rows"
     rows = []
-    for at in sorted(most):
+    for at in (each for each in order if each in most):
         label, right, truth, told = labels[at], rights[at], truths[at], tolds[at]
         precision, recall = right / told if told else None, right / truth if truth else None
         f1 = 2 * right / (truth + told) if truth + told else None
