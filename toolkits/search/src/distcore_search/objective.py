@@ -63,12 +63,15 @@ class Objective:
         """The best finite value, the first of equals, and its position; None if there is none. Of
         the training split the last value, if it is finite: no round is kept for being the best
         there. last: whether the last value, if it is one of the best, is the one among them."""
+        if self.split == "training":
+            value = finite(values[-1]) if values else None
+            return value, None if value is None else len(values) - 1
         best, place = None, None
-        for index, each in enumerate(values[-1:] if self.split == "training" else values):
+        for index, each in enumerate(values):
             value = finite(each)
             if value is not None and (best is None or self.better(value, best)):
                 best, place = value, index
-        if place is not None and (self.split == "training" or (last and values[-1] == best)):
+        if last and place is not None and values[-1] == best:
             place = len(values) - 1
         return best, place
 

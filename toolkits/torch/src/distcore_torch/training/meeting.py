@@ -14,7 +14,9 @@ import errno
 import os
 import socket
 import sys
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,19 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 LOCALHOST = ("localhost", "localhost4", "localhost6")
 
-_met: list[Any] = []
-"""Where the worker group's store is, the store, and how many ranks met there, each time that they
-did in this process."""
+
+@dataclass
+class _Meeting:
+    """place: where the worker group's store is. times: how often so many ranks met there, in this
+    process."""
+
+    place: list[str | None]
+    store: Any
+    times: Counter[int] = field(default_factory=Counter)
+
+
+_met: list[_Meeting] = []
+"""The last one, if there was one."""
 
 _held: socket.socket | None = None
 """What keeps the port that `free_port` gave last."""
@@ -49,14 +61,15 @@ def fresh_store(rank: Rank) -> Any:
     import torch.distributed as dist
 
     place = [os.environ.get(name) for name in (STORE, "MASTER_ADDR", "MASTER_PORT")]
-    if not _met or _met[0] != place:
+    if not _met or _met[0].place != place:
         _met.clear()  # rank 0 may listen at the same port again
-        _met.extend([place, _opened(rank)])
-    _met.append(rank.world)
+        _met.append(_Meeting(place, _opened(rank)))
+    met = _met[0]
+    met.times[rank.world] += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # Of a larger group some ranks may be new: they do not know how often the others met before.
-    times = _met[2:].count(rank.world)
-    return dist.PrefixStore(f"distcore-{attempt}-{rank.world}-{times}", _met[1])
+    prefix = f"distcore-{attempt}-{rank.world}-{met.times[rank.world]}"
+    return dist.PrefixStore(prefix, met.store)
 
 
 def stay_on_loopback(rank: Rank) -> bool:

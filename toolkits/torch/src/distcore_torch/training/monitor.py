@@ -57,10 +57,9 @@ class Monitor:
         if scheduler.reduce_on_plateau:
             if self._plateau_metric != "loss":
                 # A search sets the field to what it is after, where the config names none.
-                outputs, metric = self._features.outputs, self._plateau_metric
-                having = [each.name for each in outputs if metric in self._metrics(each)]
+                having = self._having(self._plateau_metric)
                 if self.field not in having:
-                    self._plateau_field = next(iter(having), outputs[0].name)
+                    self._plateau_field = next(iter(having), self._features.outputs[0].name)
             self._check_plateau(scheduler, validates, options.evaluate_training_set)
             higher = self._higher(self._plateau_field, self._plateau_metric)
         self.plateau_direction: Literal["min", "max"] = "max" if higher else "min"
@@ -85,7 +84,7 @@ class Monitor:
     def _choose(self, field: str | None, metric: str | None) -> tuple[str, str]:
         outputs = list(self._features.outputs)
         if field is None and metric is not None and metric != "loss":
-            having = [each.name for each in outputs if metric in self._metrics(each)]
+            having = self._having(metric)
             if not having:
                 known = {"loss"}.union(*(self._metrics(each) for each in outputs))
                 raise _issue(
@@ -142,6 +141,10 @@ class Monitor:
                 "others",
             )
         self._check(self._plateau_field, scheduler.reduce_eval_metric, path)
+
+    def _having(self, metric: str) -> list[str]:
+        """The output features that have a metric."""
+        return [each.name for each in self._features.outputs if metric in self._metrics(each)]
 
     def _metrics(self, feature: Feature) -> Any:
         return feature.network().metrics(self._features.metadata[feature.name])

@@ -58,8 +58,7 @@ def tensor_writer(
         file.write(text)
         for name in names:
             going_on()
-            if tensors[name].numel():
-                file.write(raw_bytes(tensors[name].cpu()).numpy().data)
+            file.write(raw_bytes(tensors[name].cpu()).numpy().data)
 
     return write
 
