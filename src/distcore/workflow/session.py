@@ -36,7 +36,7 @@ from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
 from distcore_torch.guests import put_back
-from distcore_torch.training.launched import is_other_rank, tasks_of_srun
+from distcore_torch.training.launched import is_other_rank, launched_apart, tasks_of_srun
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -287,16 +287,14 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
         for name, error in plugins.unasked.items()
     ]
     lost = JOINING in plugins.unasked  # and whatever speaks no louder would not join them
-    if not found or (lost and found[0].priority <= ITS_PRIORITY):
-        from distcore_torch.training.launched import launched_apart
-
-        if (apart := launched_apart()) is not None:
-            raise UserError(
-                f"{apart[0]} started {apart[1]} processes, and no backend joins them: each would "
-                f"make a run of its own. {''.join(f'{each} ' for each in broken)}For one run, have "
-                "distcore-horovod installed (`distcore plugins` says whether it can be used); for "
-                "one in each process, give --backend local."
-            )
+    unjoined = not found or (lost and found[0].priority <= ITS_PRIORITY)
+    if unjoined and (apart := launched_apart()) is not None:
+        raise UserError(
+            f"{apart[0]} started {apart[1]} processes, and no backend joins them: each would "
+            f"make a run of its own. {''.join(f'{each} ' for each in broken)}For one run, have "
+            "distcore-horovod installed (`distcore plugins` says whether it can be used); for "
+            "one in each process, give --backend local."
+        )
     for each in broken:
         log.warning("%s", each)
     if found:

@@ -18,7 +18,6 @@ from distcore_data.threads import processors
 from distcore_local.processes import Length, Pace, sharing
 from distcore_torch.signals import is_own_process, signal_received
 from distcore_torch.training.job import own_checkpoints, train_options
-from distcore_torch.training.launched import launched_rank
 from distcore_torch.training.plan import TrainPlan, refuse_without_parts
 from distcore_torch.training.trainer import (
     TorchTrainer,
@@ -144,4 +143,4 @@ class DataParallelTrainer(TorchTrainer):
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 
 
-__all__ = ["DataParallelTrainer", "LocalTrainer", "launched_rank", "make"]
+__all__ = ["DataParallelTrainer", "LocalTrainer", "make"]
