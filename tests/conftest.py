@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from distcore_core.progress import Round
 from distcore_testing.brake import Brake
 
 ROWS = 240
@@ -76,6 +77,31 @@ def csv(rows: int = ROWS) -> str:
     return "age,city,bought\n" + "".join(
         f"{age},{city},{bought}\n" for age, city, bought in map(row_of, range(rows))
     )
+
+
+def a_round(
+    evaluation: int, value: float | None, best: float | None, at: int | None, **others
+) -> Round:
+    metrics = {
+        "training": {"sick": {"loss": 0.4}, "combined": {"loss": 0.4}},
+        "validation": {"sick": {"loss": 0.5, "roc_auc": value}, "combined": {"loss": 0.5}},
+    }
+    told = {
+        "evaluation": evaluation,
+        "epoch": float(evaluation),
+        "epochs": 30.0,
+        "step": evaluation * 10,
+        "metrics": metrics,
+        "split": "validation",
+        "feature": "sick",
+        "metric": "roc_auc",
+        "value": value,
+        "best": best,
+        "best_evaluation": at,
+        "patience_left": None if at is None else 5 - (evaluation - at),
+        "seconds": 1.0,
+    }
+    return Round(**{**told, **others})
 
 
 class Place:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.conftest import a_round
 
 from distcore.cli.arguments import set_up_logging
 from distcore.cli.main import main
@@ -24,7 +25,7 @@ from distcore.workflow.progress_bars import TerminalBars
 from distcore.workflow.progress_text import closing, line_of, round_line, short, status_of
 from distcore.workflow.progress_view import ProgressView
 from distcore.workflow.training_log import _Writer, training_log
-from distcore_core.progress import Progress, Round, Stage
+from distcore_core.progress import Progress, Stage
 from distcore_data.seals import MOST_BYTES, read_lines, sealed, unsealed
 from distcore_testing.rank_jobs import until
 
@@ -98,11 +99,12 @@ def test_training_tells_its_own_rows_and_a_search_none(tmp_path: Path, capsys, m
     assert out[-1] == "found/hyperopt_run/model"  # as it was given
 
 
-def test_bars_show_stage_rate_and_loss() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_bars_show_stage_rate_and_loss() -> None:
     stream, progress = Terminal(), Progress()
     with ProgressView(progress, stream=stream):
         progress.begin("train", total=10, unit="steps", rows_per_unit=100)
@@ -114,10 +116,6 @@ def test_bars_show_stage_rate_and_loss() -> None:
 
 def test_on_a_low_terminal_the_latest_rounds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten rounds of two lines each and four bars the latest were cut off while training ran."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
 
     for name, value in {"LINES": "24", "COLUMNS": "80", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
@@ -211,31 +209,6 @@ def test_the_library_draws_only_where_somebody_looks() -> None:
 
 
 # ------------------------------------------------------------------ rounds
-
-
-def a_round(
-    evaluation: int, value: float | None, best: float | None, at: int | None, **others
-) -> Round:
-    metrics = {
-        "training": {"sick": {"loss": 0.4}, "combined": {"loss": 0.4}},
-        "validation": {"sick": {"loss": 0.5, "roc_auc": value}, "combined": {"loss": 0.5}},
-    }
-    told = {
-        "evaluation": evaluation,
-        "epoch": float(evaluation),
-        "epochs": 30.0,
-        "step": evaluation * 10,
-        "metrics": metrics,
-        "split": "validation",
-        "feature": "sick",
-        "metric": "roc_auc",
-        "value": value,
-        "best": best,
-        "best_evaluation": at,
-        "patience_left": None if at is None else 5 - (evaluation - at),
-        "seconds": 1.0,
-    }
-    return Round(**{**told, **others})
 
 
 def test_a_round_is_one_line() -> None:

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.conftest import a_round
 
 import distcore
 from distcore.cli.main import main
@@ -29,7 +30,7 @@ from distcore.workflow.folders import gone_if_refused
 from distcore.workflow.training_log import training_log
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.io.atomic import write_file
-from distcore_core.progress import Progress, Round
+from distcore_core.progress import Progress
 from distcore_data.locks import locked
 from distcore_data.seals import sealed, unsealed
 from distcore_data.table import width_of
@@ -644,19 +645,6 @@ def test_starts_of_one_long_epoch_each_are_told_apart(
 ) -> None:
     """Each was seen only where it took less time than the one before: 1 h of 3. The folder said
     that it was begun when its last start ended."""
-    told_of: Any = {
-        "evaluation": 1,
-        "epoch": 1.0,
-        "epochs": 9.0,
-        "metrics": {},
-        "split": "validation",
-        "feature": "y",
-        "metric": "loss",
-        "value": 0.5,
-        "best": 0.5,
-        "best_evaluation": 1,
-        "patience_left": None,
-    }
     clock = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000 + clock)
@@ -669,7 +657,7 @@ def test_starts_of_one_long_epoch_each_are_told_apart(
                 again = told[0] == 3620.0
                 clock += 5.0 + seconds if again else seconds - before
                 before = seconds
-                progress.tell(Round(**told_of, step=round(clock), seconds=seconds))
+                progress.tell(a_round(1, 0.5, 0.5, 1, step=round(clock), seconds=seconds))
     run = read_run(tmp_path, tmp_path, lambda _: False)
     assert [each["seconds"] for each in run.log] == [3600.0, 3610.0, 7200.0, 3620.0, 3630.0]
     assert run.seconds == 3600.0 + 7200.0 + 3620.0 + 3630.0

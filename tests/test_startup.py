@@ -65,6 +65,7 @@ OF_PLUGINS = ["hyperopt", "report", "cache", "cache list"]
 
 
 HELP = """
+import sys
 from distcore.cli.main import main
 for command in {commands!r}:
     try:
@@ -75,17 +76,20 @@ for command in {commands!r}:
 """
 
 
-def test_help_loads_nothing_heavy() -> None:
+def loaded_by_help(commands: list[str], heavy: set[str]) -> list[str]:
     """In one process: what a command loads stays, and the first line that is not empty names it."""
+    code = HELP.format(commands=commands, heavy=heavy)
+    return [line for line in output_of(code).splitlines() if "LOADED" in line]
+
+
+def test_help_loads_nothing_heavy() -> None:
     contracts = "distcore_core.contracts"  # half of what --help takes
-    code = HELP.format(commands=COMMANDS, heavy={*HEAVY, contracts})
-    loaded = [line for line in output_of(f"import sys{code}").splitlines() if "LOADED" in line]
+    loaded = loaded_by_help(COMMANDS, {*HEAVY, contracts})
     assert loaded == [f"LOADED {command!r} []" for command in COMMANDS]
 
 
 def test_help_of_a_plugins_command_loads_its_light_module_and_nothing_heavy() -> None:
-    code = HELP.format(commands=OF_PLUGINS, heavy=HEAVY - {"stevedore"})
-    loaded = [line for line in output_of(f"import sys{code}").splitlines() if "LOADED" in line]
+    loaded = loaded_by_help(OF_PLUGINS, HEAVY - {"stevedore"})
     assert loaded == [f"LOADED {command!r} []" for command in OF_PLUGINS]
 
 

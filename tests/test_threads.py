@@ -122,40 +122,15 @@ def in_a_child(work):
     return child
 
 
-@pytest.mark.parametrize("held", [one_training, initial_weights])
-def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held):
-    """It waited for that thread, which it has not."""
-    begun, over = threading.Event(), threading.Event()
-
-    def work():
-        with held():
-            begun.set()
-            over.wait(0.5 if held is initial_weights else None)  # a fork waits for numbers drawn
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    begun.wait()
-
-    def train():
-        with one_training(), initial_weights():
-            return True
-
-    child = in_a_child(train)
-    try:
-        ended_well(child)
-    finally:
-        over.set()
-        thread.join()
-
-
-def forked_beside(block, work):
-    """Assert that `work` is true in a child that is forked while another thread is in the block."""
+def forked_beside(block, work, seconds=60):
+    """Assert that `work` is true in a child that is forked while another thread is in the block,
+    for that many seconds at most."""
     begun, over = threading.Event(), threading.Event()
 
     def beside():
         with block():
             begun.set()
-            over.wait(60)
+            over.wait(seconds)
 
     thread = threading.Thread(target=beside)
     thread.start()
@@ -166,6 +141,18 @@ def forked_beside(block, work):
     finally:
         over.set()
         thread.join()
+
+
+def train_and_load():
+    with one_training(), initial_weights():
+        return True
+
+
+@pytest.mark.parametrize("held", [one_training, initial_weights])
+def test_a_process_that_is_forked_while_a_thread_trains_can_train_and_load(held):
+    """It waited for that thread, which it has not."""
+    seconds = 0.5 if held is initial_weights else 60  # a fork waits for numbers drawn
+    forked_beside(held, train_and_load, seconds)
 
 
 def test_a_process_that_is_forked_while_a_thread_computes_computes_in_float32():

@@ -38,6 +38,12 @@ TAIL = "0" * 32
 ALL = Rules(unused=True)
 
 
+def old_at_once(monkeypatch):
+    """What a dead builder left in a bucket is old."""
+    for module in ("listing", "prune"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+
+
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
     """Three caches, used one, two and three hours ago, where the place is a folder."""
@@ -447,8 +453,7 @@ def test_what_changed_since_it_was_listed_stays(tmp_path, monkeypatch):
     place = "memory://changed/caches"
     store = open_store(place)
     store.write(f"{KEYS[0]}/{TAIL}/train/00000.parquet", b"12345")
-    for module in ("listing", "prune"):
-        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    old_at_once(monkeypatch)
     found = list_caches(place)
     store.write(f"{KEYS[0]}/{TAIL}/train/00001.parquet", b"12345")
     monkeypatch.setattr(pruning, "listed", lambda *_: found)
@@ -506,8 +511,7 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
         ("whole", True),
     ]
     assert [each.what for each in prune(place, Rules())] == ["kept", "kept"]
-    for module in ("listing", "prune"):
-        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    old_at_once(monkeypatch)
     given_up, now = [], time.time()
     monkeypatch.setattr(
         Bucket, "abort_uploads", lambda self, key, before: given_up.append((key, before > now))
@@ -582,8 +586,7 @@ def test_what_is_not_ours_in_a_bucket_is_never_touched(monkeypatch):
     }
     for name, content in theirs.items():
         store.write(name, content)
-    for module in ("listing", "prune"):
-        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    old_at_once(monkeypatch)
     before = store.list()
     found = {entry.key[0]: entry for entry in list_caches(place)}
     assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abcdef", "foreign")
@@ -622,8 +625,7 @@ def test_a_cache_of_another_version_in_a_bucket_is_not_left_over(monkeypatch):
     ensure_cache(place, KEYS[0], build.format, build)
     store, manifest = open_store(place), f"{KEYS[0]}/manifest.json"
     store.write(manifest, store.read(manifest).replace(b'"version": 3', b'"version": 4'))
-    for module in ("listing", "prune"):
-        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    old_at_once(monkeypatch)
     before = store.list()
     assert [entry.state for entry in list_caches(place)] == ["damaged"]
     assert decided(prune(place, Rules())) == {"a": "kept"}
@@ -639,8 +641,7 @@ def test_a_cache_that_was_copied_into_a_bucket_is_one(tmp_path, monkeypatch):
     store = open_store(place)
     for path in filter(Path.is_file, folder.rglob("*")):
         store.write(f"{KEYS[0]}/{path.relative_to(folder).as_posix()}", path.read_bytes())
-    for module in ("listing", "prune"):
-        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    old_at_once(monkeypatch)
     assert [entry.state for entry in list_caches(place)] == ["whole"]
     assert decided(prune(place, Rules())) == {"a": "kept"}
     build.assert_whole(Cache.at(place, KEYS[0]))

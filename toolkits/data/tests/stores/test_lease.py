@@ -242,9 +242,13 @@ def test_a_lease_that_is_gone_after_a_pause_is_another_s_that_was_done_meanwhile
         assert not is_lost(store, "l", lease.id)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"{}"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"1", b"{}", b"\xff", b"[" * 100_000, b'{"id":' * 5000]
+)
 def test_what_is_no_lease_is_held_by_nobody(content):
+    """Text that is deeply nested ended the thread that keeps a lease alive."""
     assert held_by(content) == ""
+    assert held_by(b'{"id": "me", "beat": 3}') == "me"
 
 
 def test_a_lease_of_the_living_is_theirs(store, clock):
@@ -305,10 +309,3 @@ def test_those_live_whose_leases_change(store, clock):
     assert clock.now == 100.0 + 2 * leases.BEAT
     assert alive(store, ["none"]) == set()
     assert clock.now == 100.0 + 2 * leases.BEAT  # nothing to wait for
-
-
-@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"id":' * 5000, b"\xff", b"[]", b"{}", b""])
-def test_an_object_that_is_no_lease_is_nobodys(content):
-    """Text that is deeply nested ended the thread that keeps a lease alive."""
-    assert held_by(content) == ""
-    assert held_by(b'{"id": "me", "beat": 3}') == "me"
