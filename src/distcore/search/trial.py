@@ -21,16 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from distcore.search.substitute import Values, substitute
-from distcore.workflow import receipt, results
-from distcore.workflow.description import describe
+from distcore.workflow import results
 from distcore.workflow.folders import refuse_anothers_checkpoints
 from distcore.workflow.session import Session, open_session
-from distcore.workflow.skips import (
-    SKIP_EVAL_STATS,
-    SKIP_MODEL,
-    SKIP_TRAINING_DESCRIPTION,
-    SKIP_TRAINING_STATISTICS,
-)
+from distcore.workflow.skips import SKIP_EVAL_STATS, SKIP_MODEL
 from distcore.workflow.summary import is_of_the_model, last_round
 from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
@@ -43,7 +37,7 @@ from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
-from distcore_data.run_files import DESCRIPTION, MODEL_JSON, TEST_STATISTICS, TRAINING_STATISTICS
+from distcore_data.run_files import MODEL_JSON, TEST_STATISTICS
 from distcore_data.seals import refuse_link
 from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_search.objective import Objective
@@ -124,7 +118,7 @@ def fit_trial(
 
     steps: end after so many, which are behind it already: a trial that was stopped then only
         writes its model. until: end with the evaluation after this step."""
-    from distcore.workflow.run import fit
+    from distcore.workflow.run import trained
 
     folder = work.folder(name)
     config = trial_values(work, parameters)
@@ -137,25 +131,13 @@ def fit_trial(
     with open_session("train", config, backend=work.backend) as session:
         session.directory = folder
         cache = work.cache or _prepared(session, work.data)
-        session.started()
-        description = describe(session, work.data, cache)
-        results.write(session, DESCRIPTION, description, work.skip, SKIP_TRAINING_DESCRIPTION)
-        receipt.write(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
-        trained = fit(session, cache, None, None, work.skip, description["plugins"])
-        results.write(
-            session,
-            TRAINING_STATISTICS,
-            trained.statistics,
-            work.skip,
-            SKIP_TRAINING_STATISTICS,
-        )
-        is_last = is_of_the_model(last_round(session, trained))
-        found = _outcome(session, cache, trained, work.objective, work.skip, is_last)
-        if SKIP_MODEL in work.skip:
-            results.remove_model(session, trained.model)
-        else:
-            found["model"] = digest_file(trained.model / MODEL_JSON).sha256
-        receipt.finish(session, description, cache, work.skip, {receipt.BEGUN_WITH: None})
+        with trained(session, work.data, cache, work.skip) as result:
+            is_last = is_of_the_model(last_round(session, result))
+            found = _outcome(session, cache, result, work.objective, work.skip, is_last)
+            if SKIP_MODEL in work.skip:
+                results.remove_model(session, result.model)
+            else:
+                found["model"] = digest_file(result.model / MODEL_JSON).sha256
         return found
 
 

@@ -3,8 +3,8 @@ report."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,48 +105,59 @@ def _train_and_save(
     initial: JSON | None,
 ) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test
-    split.
-
-    initial: what the receipt says of start."""
+    split. Arguments: see `trained`."""
+    skip = asked.skip
+    with trained(session, asked.data, cache, skip, start, initial, asked.going_on) as result:
+        resuming = asked.going_on is not None
+        test, path, summary = None, None, summary_of(session, result, resuming)
+        if SKIP_REPORT not in skip:
+            add_split_scores(session, cache, result.model, summary)
+        if session.command == "experiment":
+            test, path = _evaluate_test_split(session, cache, result.model, skip, summary)
+        results.write(session, SUMMARY, summary, skip, SKIP_REPORT)
+        session.results_written()
+        model: Path | None = result.model
+        if SKIP_MODEL in skip:
+            results.remove_model(session, result.model)
+            model = None
     assert session.directory is not None
-    begun_with = {receipt.BEGUN_WITH: initial}
-    skip, resuming = asked.skip, asked.going_on is not None
-    description = describe(session, asked.data, cache)
+    report = results.written_report(session, skip)
+    found = Outcome(session.directory, model, result.statistics, test, path, report)
+    return found if session.mirror is None else found.in_bucket(session.mirror)
+
+
+@contextmanager
+def trained(
+    session: Session,
+    data: Data,
+    cache: Cache,
+    skip: Collection[str],
+    start: Path | ResultsStore | None = None,
+    initial: JSON | None = None,
+    going_on: Path | str | None = None,
+) -> Iterator[TrainResult]:
+    """Fit, and write what tells of that into the experiment's folder, to which the block adds the
+    results: a receipt before, and again when they are whole.
+
+    start: the model to start from. initial: what the receipt says of it. going_on: the place of the
+    run whose checkpoints to go on from."""
+    description = describe(session, data, cache)
     session.started()
-    if resuming:
+    if going_on is not None:
         begun_with = receipt.initial_weights(session)
     else:
+        begun_with = {receipt.BEGUN_WITH: initial}
         results.write(session, DESCRIPTION, description, skip, SKIP_TRAINING_DESCRIPTION)
         receipt.write(session, description, cache, skip, begun_with)
     # What lies in a bucket is copied to where the run works.
-    resume = session.directory if isinstance(asked.going_on, str) else asked.going_on
-    trained = fit(session, cache, start, resume, skip, description["plugins"])
-    if resuming:  # not before it is known that this is the run of that folder
+    resume = session.directory if isinstance(going_on, str) else going_on
+    result = _fit(session, cache, start, resume, skip, description["plugins"])
+    if going_on is not None:  # not before it is known that this is the run of that folder
         results.remove_what_told_of(session.former, session)
         results.write(session, DESCRIPTION, description, skip, SKIP_TRAINING_DESCRIPTION)
-    results.write(
-        session,
-        TRAINING_STATISTICS,
-        trained.statistics,
-        skip,
-        SKIP_TRAINING_STATISTICS,
-    )
-    trained = replace(trained, model=results.brought_model(session, trained.model))
-    test, path, summary = None, None, summary_of(session, trained, resuming)
-    if SKIP_REPORT not in skip:
-        add_split_scores(session, cache, trained.model, summary)
-    if session.command == "experiment":
-        test, path = _evaluate_test_split(session, cache, trained.model, skip, summary)
-    results.write(session, SUMMARY, summary, skip, SKIP_REPORT)
-    session.results_written()
-    model: Path | None = trained.model
-    if SKIP_MODEL in skip:
-        results.remove_model(session, trained.model)
-        model = None
+    results.write(session, TRAINING_STATISTICS, result.statistics, skip, SKIP_TRAINING_STATISTICS)
+    yield replace(result, model=results.brought_model(session, result.model))
     receipt.finish(session, description, cache, skip, begun_with)
-    report = results.written_report(session, skip)
-    found = Outcome(session.directory, model, trained.statistics, test, path, report)
-    return found if session.mirror is None else found.in_bucket(session.mirror)
 
 
 def build_cache(config: ConfigLike, data: Data, **options: Any) -> Cache:
@@ -157,13 +168,13 @@ def build_cache(config: ConfigLike, data: Data, **options: Any) -> Cache:
         return prepare(session, data)
 
 
-def fit(
+def _fit(
     session: Session,
     cache: Cache,
     load: Path | ResultsStore | None,
     resume: Path | None,
-    skip: Collection[str] = (),
-    plugins: Sequence[JSON] = (),
+    skip: Collection[str],
+    plugins: Sequence[JSON],
 ) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer.
 
