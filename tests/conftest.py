@@ -2,7 +2,6 @@
 must stay as they were."""
 
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -324,12 +323,8 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def distribution() -> Callable[..., None]:
-    """Lays down an installed distribution, as core's tests of discovery do."""
-    path = Path(__file__).parent / "test_plugins.py"
-    found = importlib.util.spec_from_file_location("distcore_test_plugins", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module.distribution
+def distribution() -> Callable[..., Path]:
+    """Lays down an installed distribution."""
+    from tests import distributions
+
+    return distributions.distribution

@@ -72,12 +72,14 @@ def odd(place, distribution, tmp_path):
 
     def run(command="train", partial="pass", encode="pass", code=1, **config):
         site = tmp_path / "site"
-        distribution(site, "distcore-odd", FEATURE, kind="features", entry="odd", version="0.3")
+        info = distribution(
+            site, "distcore-odd", FEATURE, kind="features", entry="odd", version="0.3"
+        )
         (site / "distcore_odd_feature.py").write_text(
             NUMBERS.format(partial=partial, encode=encode)
         )
         record = "distcore_odd.py,,\ndistcore_odd_feature.py,,\n"
-        (site / "distcore_odd-0.3.dist-info" / "RECORD").write_text(record)
+        (info / "RECORD").write_text(record)
         rows = "".join(f"{n},{'yes' if n % 3 else 'no'}\n" for n in range(100))
         place.write("data.csv", "age,bought\n" + rows)
         place.write("config.yaml", json.dumps(CONFIG | config))
@@ -168,9 +170,8 @@ def distcore_make_trainer(name, options):
 
 def train(place, distribution, tmp_path, factory):
     site = tmp_path / "site"
-    distribution(site, "some-trainers", TRAINER.replace("FACTORY", factory), entry="mine")
-    info = site / "some_trainers-1.0.dist-info" / "entry_points.txt"
-    info.write_text("[distcore.trainers]\nmine = some_trainers\nother = some_trainers\n")
+    source, offers = TRAINER.replace("FACTORY", factory), {"trainers": ["mine", "other"]}
+    distribution(site, "some-trainers", source, offers=offers)
     place.write(
         "config.yaml",
         (place.folder / "config.yaml")

@@ -19,6 +19,7 @@ from distcore.workflow.receipt import distributions, installed
 from distcore_core.errors import UserError
 from distcore_core.registry.lock import files_of
 from distcore_data.seals import sealed, unsealed
+from distcore_testing.installed import lay_metadata
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 
 STEPS = {"epochs": 4, "batch_size": 32, "ledger_steps": 3}
@@ -406,11 +407,9 @@ def test_an_edit_is_seen_whoever_made_the_installation_editable(
     tmp_path, monkeypatch, path, name, text
 ):
     """Only that of a package that top_level.txt names was."""
-    info, module = tmp_path / "edited-1.dist-info", tmp_path / path
+    info, module = lay_metadata(tmp_path, "edited", {}), tmp_path / path
     finder = tmp_path / "__editable___edited_1_finder.py"
-    info.mkdir()
     module.parent.mkdir(exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edited\nVersion: 1\n")
     (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
     (info / "RECORD").write_text(f"{finder.name},,\n")
     (tmp_path / "edited.pth").touch()
@@ -433,10 +432,8 @@ def test_an_edit_is_seen_whoever_made_the_installation_editable(
 def test_a_plugin_that_is_edited_while_a_process_works_is_told(tmp_path, monkeypatch, caplog, path):
     """Its workers had the edited files, and the receipt said otherwise."""
     name = f"plug-{path.count('/')}"
-    info, module = tmp_path / f"plug_{path.count('/')}-1.dist-info", tmp_path / path
-    info.mkdir()
+    info, module = lay_metadata(tmp_path, name, {}), tmp_path / path
     module.parent.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
     (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
     (info / "top_level.txt").write_text("plug_edited\n")
     module.write_text("one = 1\n")
@@ -473,9 +470,9 @@ def test_a_plugin_that_is_edited_while_a_process_works_is_told(tmp_path, monkeyp
 
 
 def test_what_is_installed_is_told_by_the_sources_or_by_the_record(tmp_path, monkeypatch):
-    info, module = tmp_path / "faked-1.dist-info", tmp_path / "faked" / "__init__.py"
+    info = lay_metadata(tmp_path, "faked", {}, version="1")
+    module = tmp_path / "faked" / "__init__.py"
     for path, text in (
-        (info / "METADATA", "Metadata-Version: 2.1\nName: faked\nVersion: 1\n"),
         (info / "top_level.txt", "faked\n"),
         (info / "direct_url.json", '{"dir_info": {"editable": true}}'),
         (module, "one = 1\n"),

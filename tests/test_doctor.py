@@ -14,6 +14,7 @@ import pytest
 from distcore.cli.main import main
 from distcore.workflow import doctor
 from distcore_core.registry.index import all_offers
+from distcore_testing.installed import lay_metadata
 
 PLUGIN = """
 from distcore_core.hooks import hookimpl
@@ -32,12 +33,8 @@ def install(tmp_path, monkeypatch):
     others = {offer.distribution for offers in all_offers().values() for offer in offers}
     monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
 
-    def installed(name: str, source: str, entries: str | None = None) -> None:
-        info = tmp_path / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        entries = entries or f"[distcore.extensions]\n{name} = {name}\n"
-        (info / "entry_points.txt").write_text(entries)
+    def installed(name: str, source: str, offers: dict | None = None) -> None:
+        lay_metadata(tmp_path, name, offers or {"extensions": {name: name}})
         (tmp_path / f"{name}.py").write_text(source)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -84,7 +81,7 @@ def test_what_each_module_of_members_that_share_a_row_finds_is_told(install, tmp
     install(
         "members_one",
         PLUGIN.format(body='return [("engine", True, "2.1")]'),
-        "[distcore.their.own]\na = members_one\nb = other_module\nc = members_one\n",
+        {"their.own": {"a": "members_one", "b": "other_module", "c": "members_one"}},
     )
     found = by_part(doctor.checks())["members_one 1.0"]
     assert [tuple(check)[1:] for check in found] == [

@@ -22,6 +22,7 @@ from distcore_core.events import EVENTS
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_testing import data
+from distcore_testing.installed import lay_metadata
 from distcore_torch.guests import put_back
 
 EXTENSION = '''
@@ -164,31 +165,25 @@ def distcore_make_command(name):
 def diary(tmp_path, monkeypatch):
     """Installs the extensions; reads back what the diary holds."""
     site = tmp_path / "site"
-    info = site / "diary-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "diary_plugin.py").write_text(EXTENSION)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
-    names = "".join(
-        f"{name} = diary_plugin\n"
-        for name in (
-            "diary",
-            "clumsy",
-            "misspelt",
-            "greedy",
-            "wrapping",
-            "budget",
-            "untidy",
-            "closing",
-            "unmarked",
-        )
+    extensions = (
+        "diary",
+        "clumsy",
+        "misspelt",
+        "greedy",
+        "wrapping",
+        "budget",
+        "untidy",
+        "closing",
+        "unmarked",
     )
-    (info / "entry_points.txt").write_text(
-        f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n"
-    )
+    module = "diary_plugin"
+    offers = {"extensions": dict.fromkeys(extensions, module), "commands": {"hello": module}}
+    lay_metadata(site, "diary", offers)
+    (site / f"{module}.py").write_text(EXTENSION)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("DIARY", str(tmp_path / "diary.jsonl"))
-    monkeypatch.delitem(sys.modules, "diary_plugin", raising=False)
+    monkeypatch.delitem(sys.modules, module, raising=False)
 
     def read():
         path = tmp_path / "diary.jsonl"

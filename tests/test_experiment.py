@@ -746,10 +746,8 @@ def test_what_an_extension_writes_when_results_are_whole_is_in_the_report(
     def distcore_make_member(kind, name):
         return Audit() if (kind, name) == ("report_sections", "audit") else None
     """
-    distribution(site, "audit-it", source, kind="extensions", entry="audit")
-    (site / "audit_it-1.0.dist-info" / "entry_points.txt").write_text(
-        "[distcore.extensions]\naudit = audit_it\n[distcore.report_sections]\naudit = audit_it\n"
-    )
+    offers = {"extensions": ["audit"], "report_sections": ["audit"]}
+    distribution(site, "audit-it", source, offers=offers)
     monkeypatch.syspath_prepend(site)
     text = (place.folder / place.config).read_text()
     place.write(place.config, text + "extensions: [audit]\n")

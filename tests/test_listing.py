@@ -14,6 +14,7 @@ from distcore_core.contracts import ROLES
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import Plugins
+from distcore_testing.installed import lay_metadata
 
 SECONDS = 60
 """What each is given: enough on a busy machine, too."""
@@ -30,10 +31,7 @@ OFFENDERS = {
 def lay_down(folder, name, source):
     """A distribution that does its worst at import, and a good one behind it."""
     for module, code in ((name, source), (f"{name}_not", "DISTCORE_API = (1, 0)")):
-        info = folder / f"{module}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[distcore.trainers]\n{module} = {module}\n")
+        lay_metadata(folder, module, {"trainers": {module: module}})
         (folder / f"{module}.py").write_text(code + "\n")
 
 

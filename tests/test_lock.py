@@ -37,10 +37,7 @@ def distcore_detect():
 def distcore_make_member(kind, name):
     return None
 """
-ENTRIES = (
-    "[distcore.upgrades]\nstray = distcore_stray\n[distcore.backends]\nstray = distcore_stray\n"
-    "[distcore.sources]\nstray = distcore_stray\n[distcore.commands]\nstray = distcore_stray\n"
-)
+OFFERS = {kind: ["stray"] for kind in ("upgrades", "backends", "sources", "commands")}
 
 
 class Site:
@@ -49,9 +46,8 @@ class Site:
     def __init__(self, place, distribution, folder: Path) -> None:
         self.place, self.folder = place, folder
         self.heard, self.lock = folder.parent / "heard", folder.parent / "my.lock"
-        distribution(folder, "distcore-stray", STRAY, kind="upgrades", entry="stray")
-        self.entries = folder / "distcore_stray-1.0.dist-info" / "entry_points.txt"
-        self.entries.write_text(ENTRIES)
+        info = distribution(folder, "distcore-stray", STRAY, offers=OFFERS)
+        self.entries = info / "entry_points.txt"
         (folder / "sitecustomize.py").write_text(HOOK)
 
     def run(self, *words: object, code: int = 0, locked: bool = True, beside: str = "") -> str:
@@ -170,7 +166,8 @@ def test_what_was_changed_since_is_refused_before_it_runs(site, place, change):
     if change == "code":
         source.write_text(source.read_text() + "# harmless\n")
     elif change == "entry":
-        site.entries.write_text(ENTRIES + "[distcore.trainers]\nstray = distcore_stray\n")
+        with site.entries.open("a") as file:
+            file.write("[distcore.trainers]\nstray = distcore_stray\n")
     elif change == "gone":
         source.unlink()
     else:  # another release, of one more file

@@ -9,6 +9,7 @@ import pytest
 from tools import manifests
 
 from distcore_testing import ManifestSuite
+from distcore_testing.installed import lay_metadata
 from distcore_testing.manifest import manifest_of, place_of
 
 HOOK = """
@@ -66,13 +67,8 @@ class Site:
 
     def install(self, number: int, manifest: object = None, kind: str = "") -> str:
         """Lay down one; its name. manifest: a text, or what JSON is made of."""
-        package, info = f"dummy_{number}", self.folder / f"dummy_{number}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: dummy-{number}\nVersion: 1.0\n"
-        )
-        kind = kind or KINDS[number % len(KINDS)]
-        (info / "entry_points.txt").write_text(f"[distcore.{kind}]\n{package} = {package}.plugin\n")
+        package, kind = f"dummy_{number}", kind or KINDS[number % len(KINDS)]
+        lay_metadata(self.folder, f"dummy-{number}", {kind: {package: f"{package}.plugin"}})
         (self.folder / package).mkdir()
         (self.folder / package / "__init__.py").write_text("")
         (self.folder / package / "plugin.py").write_text(CODE)

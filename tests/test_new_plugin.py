@@ -19,6 +19,7 @@ import torch
 
 from distcore_core.contracts import ROLES, Resources
 from distcore_testing import CommandSuite, PluginSuite, templates
+from distcore_testing.installed import lay_metadata
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -86,17 +87,11 @@ def installed(folder: Path, roles: list[str]) -> Path:
         source = folder / package_of(role) / "src"
         project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
         shutil.copytree(source, site, dirs_exist_ok=True)
-        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
-        (info / "entry_points.txt").write_text(
-            "".join(
-                f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-                for group, entries in project["entry-points"].items()
-            )
-        )
+        offers = {
+            group.removeprefix("distcore."): entries
+            for group, entries in project["entry-points"].items()
+        }
+        info = lay_metadata(site, project["name"], offers, project["version"])
         files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
         (info / "RECORD").write_text("".join(f"{path},,\n" for path in files))
     return site

@@ -33,6 +33,7 @@ from distcore_data.artifact import open_artifact
 from distcore_data.dataset import Data
 from distcore_data.seals import unsealed
 from distcore_data.stores.local import LocalStore
+from distcore_testing.installed import lay_metadata
 from distcore_torch.prediction import predict_stream
 
 ROWS = 40_000
@@ -91,11 +92,8 @@ backend: local
 def elsewhere(tmp_path, monkeypatch):
     """Installs the backend; gives the file where it notes its tasks."""
     site = tmp_path / "site"
-    info = site / "elsewhere-1.0.dist-info"
-    info.mkdir(parents=True)
+    lay_metadata(site, "elsewhere", {"backends": {"elsewhere": "elsewhere_plugin"}})
     (site / "elsewhere_plugin.py").write_text(BACKEND)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[distcore.backends]\nelsewhere = elsewhere_plugin\n")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("TASKS", str(tmp_path / "tasks"))

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.distributions import distribution
 
 from distcore_core import hooks
 from distcore_core.contracts import MEMBER_HOOK, ROLES
@@ -27,24 +28,6 @@ class Thing(TrainerBase):
 def distcore_make_trainer(name, options):
     if name in ("mine", "twin"): return Thing(options)
 """
-
-
-def distribution(
-    folder: Path,
-    name: str,
-    source: str,
-    *,
-    kind: str = "trainers",
-    entry: str = "mine",
-    version: str = "1.0",
-) -> None:
-    """Lay down an installed distribution: metadata, one entry point, one module."""
-    module = name.replace("-", "_")
-    info = folder / f"{module}-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[distcore.{kind}]\n{entry} = {module}\n")
-    (folder / f"{module}.py").write_text(textwrap.dedent(source))
 
 
 def python(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -255,10 +238,8 @@ def test_a_break_of_one_role_refuses_no_plugin_of_another(tmp_path: Path) -> Non
     ):
         folder = tmp_path / str(stated[0])
         folder.mkdir()
-        distribution(folder, "both-one", BOTH.format(stated=stated), kind="caches", entry="both")
-        info = next(folder.glob("*.dist-info"))
-        entries = info / "entry_points.txt"
-        entries.write_text(entries.read_text() + "[distcore.backends]\nboth = both_one\n")
+        offers = {"caches": ["both"], "backends": ["both"]}
+        distribution(folder, "both-one", BOTH.format(stated=stated), offers=offers)
         answer = python(folder, BROKEN_BACKENDS).stdout
         assert answer.startswith("cache Format\n"), answer
         assert said in answer

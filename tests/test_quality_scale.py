@@ -12,6 +12,7 @@ import pytest
 
 from distcore.cli.main import main
 from distcore_testing import quality, templates
+from distcore_testing.installed import lay_metadata
 
 PACKAGE = "distcore_quality_of_others"
 DISTRIBUTION = "distcore-quality-of-others"
@@ -24,15 +25,10 @@ class Made:
         self.place, self.folder, self.site = place, folder, folder / "src"
         words = ["--role", "splitter", "--directory", str(folder)]
         assert main(["new-plugin", DISTRIBUTION, *words]) == 0
-        info = self.site / f"{PACKAGE}-0.1.0.dist-info"
-        info.mkdir()
-        readme = (folder / "README.md").read_text()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: 0.1.0\n\n{readme}"
-        )
-        (info / "entry_points.txt").write_text(
-            f"[distcore.splitters]\nquality_of_others = {PACKAGE}.plugin\n"
-        )
+        offers = {"splitters": {"quality_of_others": f"{PACKAGE}.plugin"}}
+        info = lay_metadata(self.site, DISTRIBUTION, offers, "0.1.0")
+        with (info / "METADATA").open("a") as file:
+            file.write("\n" + (folder / "README.md").read_text())
         (info / "RECORD").write_text(f"{PACKAGE}/distcore.json,,\n")
 
     def grade(self, *tests: str) -> subprocess.CompletedProcess[str]:

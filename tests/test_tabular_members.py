@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 
+from distcore_testing.installed import lay_metadata
+
 PLUGIN = """
 from distcore_core.hooks import hookimpl
 
@@ -166,12 +168,10 @@ def run(place, tmp_path):
 
 
 def install(site, name, entries):
-    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     module = name.replace("-", "_")
-    groups = (f"[distcore.tabular.{kind}]\n{entry} = {module}\n" for kind, entry in entries.items())
-    (info / "entry_points.txt").write_text("\n".join(groups))
+    lay_metadata(
+        site, name, {f"tabular.{kind}": {entry: module} for kind, entry in entries.items()}
+    )
     (site / f"{module}.py").write_text(PLUGIN)
 
 

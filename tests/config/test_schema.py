@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,12 @@ def test_a_seed_has_the_range_that_is_read(valid: Any) -> None:
     assert [valid(config | {"random_seed": seed}) for seed in seeds] == [False, True, True, False]
 
 
-def test_a_broken_plugin_is_left_out_with_a_note(tmp_path: Path) -> None:
-    info = tmp_path / "bad_one-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-one\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[distcore.processors]\nbad = bad_one\n")
-    (tmp_path / "bad_one.py").write_text("raise RuntimeError('no libfoo')")
+def test_a_broken_plugin_is_left_out_with_a_note(
+    tmp_path: Path, distribution: Callable[..., Path]
+) -> None:
+    distribution(
+        tmp_path, "bad-one", "raise RuntimeError('no libfoo')", kind="processors", entry="bad"
+    )
     code = """
 import json
 from distcore_core.registry.manager import Plugins

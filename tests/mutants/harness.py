@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from distcore_data.threads import processors
+from distcore_testing.installed import lay_metadata
 from distcore_torch.guests import put_back
 
 HERE = Path(__file__).parent
@@ -234,23 +235,18 @@ def as_before() -> Iterator[None]:
 
 def _write_distribution(folder: Path) -> None:
     """A distribution with an entry point for each mutant, and a test file for each role."""
-    groups: dict[str, set[str]] = {}
+    offers: dict[str, dict[str, str]] = {}
     for role in ROLES:
         family = mutants(role)
         for each in family.all:
             if family.kind:
-                group = groups.setdefault(f"[distcore.{family.kind}]", set())
-                group.add(f"{family.prefix}{each.name} = {each.module}")
+                offers.setdefault(family.kind, {})[f"{family.prefix}{each.name}"] = each.module
         (folder / f"test_{role}.py").write_text(
             "from tests.mutants import harness\n\n"
             f"globals().update(harness.test_classes({role!r}))\n"
         )
     (folder / "conftest.py").write_text("from tests.mutants.harness import as_before\n")
-    info = folder / "mutants-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mutants\nVersion: 1.0\n")
-    lines = [line for group, names in groups.items() for line in (group, *sorted(names))]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    lay_metadata(folder, "mutants", offers)
     (folder / "pytest.ini").write_text("[pytest]\n")
 
 

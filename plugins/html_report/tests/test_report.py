@@ -27,6 +27,7 @@ from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS
 from distcore_report.summary_sections import columns, resources, worst
 from distcore_search.vouched import DIGESTS, write_vouched
+from distcore_testing.installed import lay_metadata
 
 
 class Checker(HTMLParser):
@@ -512,10 +513,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
     def install(name: str, source: str) -> None:
         module, site = name.replace("-", "_"), tmp_path / "site"
-        info = site / f"{module}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[distcore.report_sections]\nfairness = {module}\n")
+        lay_metadata(site, name, {"report_sections": {"fairness": module}})
         (site / f"{module}.py").write_text(textwrap.dedent(source))
         monkeypatch.syspath_prepend(site)
         monkeypatch.delitem(sys.modules, module, raising=False)

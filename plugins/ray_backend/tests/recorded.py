@@ -25,10 +25,9 @@ class Options(BaseModel):
 def install(folder):
     """Lay down the metadata of a distribution that offers the loader `recorded`; to be put on
     sys.path."""
-    info = folder / "recorded-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: recorded\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[distcore.loaders]\nrecorded = recorded\n")
+    from distcore_testing.installed import lay_metadata
+
+    lay_metadata(folder, "recorded", {"loaders": {"recorded": "recorded"}})
 
 
 @hookimpl

@@ -17,6 +17,7 @@ from distcore_core.registry.lock import files_of
 from distcore_core.registry.manager import Plugins, run_plugins
 from distcore_tabular.module import ModuleModel, describe, is_trusted, resolve
 from distcore_tabular.options_network import ModuleOptions
+from distcore_testing.installed import lay_metadata
 
 SOURCE = """
 import torch
@@ -346,12 +347,9 @@ def test_an_untrusted_model_is_refused_before_its_code_runs(nets):
 def test_a_class_counts_only_of_a_plugin_that_may_be_imported(tmp_path, monkeypatch, recorded):
     """recorded: its distribution lists its files; an editable one may not."""
     name = f"stray_{recorded}".lower()
-    package, info = tmp_path / name, tmp_path / f"{name}-1.0.dist-info"
-    for folder in (package, info):
-        folder.mkdir()
+    package, info = tmp_path / name, lay_metadata(tmp_path, name, {"metrics": {"stray": name}})
+    package.mkdir()
     (package / "__init__.py").write_text("from torch.nn import Linear\nclass Net(Linear): pass\n")
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[distcore.metrics]\nstray = {name}\n")
     if recorded:
         (info / "RECORD").write_text(f"{name}/__init__.py,,\n{name}-1.0.dist-info/METADATA,,\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -15,6 +15,7 @@ import torch
 
 from distcore_testing import ExtensionSuite
 from distcore_testing.extensions import _process
+from distcore_testing.installed import lay_metadata
 
 LISTENER = """
 from distcore_core.hooks import hookimpl
@@ -36,12 +37,10 @@ def distcore_make_extension(name):
 @pytest.fixture
 def suite(tmp_path, monkeypatch):
     """The suite for an installed extension that does this at the end of a run."""
-    info = tmp_path / "site" / "listener-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: listener\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[distcore.extensions]\nlistener = listener\n")
-    (info.parent / "listener.py").write_text(LISTENER)
-    monkeypatch.syspath_prepend(str(info.parent))
+    site = tmp_path / "site"
+    lay_metadata(site, "listener", {"extensions": {"listener": "listener"}})
+    (site / "listener.py").write_text(LISTENER)
+    monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "listener", raising=False)
 
     def made(work):

@@ -17,6 +17,7 @@ from pathlib import Path
 from distcore_core.errors import PluginBroken, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import templates
+from distcore_testing.installed import lay_metadata
 
 DISTRIBUTION = re.compile(r"[a-z0-9]|[a-z0-9][a-z0-9._-]*[a-z0-9]")
 """What pip takes (PEP 508), in lower case: the package has the name, too."""
@@ -110,14 +111,8 @@ def make(folder: Path, names: templates.Names) -> None:
 def write_manifest(source: Path, names: templates.Names) -> None:
     """Let the code say what it offers, as its author will: it is not installed yet, so its
     metadata lie beside it for that long."""
-    info = source / f"{names.package}-{templates.VERSION}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {names.distribution}\nVersion: {templates.VERSION}\n"
-    )
-    (info / "entry_points.txt").write_text(
-        f"[distcore.{names.template.kind}]\n{names.entry} = {names.package}.plugin\n"
-    )
+    offers = {names.template.kind: {names.entry: f"{names.package}.plugin"}}
+    info = lay_metadata(source, names.distribution, offers, templates.VERSION)
     left_out = ("DISTCORE_LOCK", "DISTCORE_BLOCK")
     environment = {name: each for name, each in os.environ.items() if name not in left_out}
     environment["PYTHONPATH"] = os.pathsep.join(each for each in [str(source), *sys.path] if each)

@@ -16,6 +16,7 @@ import pytest
 from distcore_testing import data
 from distcore_testing.app import app
 from distcore_testing.diary import lengths
+from distcore_testing.installed import lay_metadata
 from distcore_testing.trainer_runs import TrainerRuns, digests
 
 Events = list[dict[str, Any]]
@@ -241,14 +242,8 @@ def _folders(folder: Path) -> Sequence[Path]:
 @contextmanager
 def _diary_installed(site: Path) -> Iterator[None]:
     """Make `distcore_testing.diary` an extension of this process and of those that it starts."""
-    info = site / "distcore_testing_diary-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: distcore-testing-diary\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(
-        "[distcore.extensions]\ndistcore-testing-diary = distcore_testing.diary\n"
-    )
+    name = "distcore-testing-diary"
+    lay_metadata(site, name, {"extensions": {name: "distcore_testing.diary"}})
     paths = filter(None, [str(site), os.environ.get("PYTHONPATH")])
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(site))
