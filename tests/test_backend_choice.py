@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distcore.workflow.session import choose_backend, make_backend
+from distcore.workflow.backend_choice import choose_backend, make_backend
 from distcore_core.contracts import Detection
 from distcore_core.errors import PluginBroken, UserError
 from distcore_core.registry.manager import Plugins

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import distcore
-from distcore.workflow.session import limited_gpus
+from distcore.workflow.limited_gpus import limited_gpus
 from distcore_core.errors import UserError
 from distcore_report.runs import find_runs
 from distcore_tabular import module

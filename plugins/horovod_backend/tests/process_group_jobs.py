@@ -11,7 +11,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from distcore.workflow.session import make_backend
+from distcore.workflow.backend_choice import make_backend
 from distcore_core.contracts import PROCESSOR, ShardPlan, WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_core.registry.manager import Plugins

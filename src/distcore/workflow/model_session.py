@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcore.workflow.session import (
-    check_gpus,
-    choose_backend,
-    limited_gpus,
-    make_backend,
-    under_way,
-)
+from distcore.workflow.backend_choice import choose_backend, make_backend
+from distcore.workflow.limited_gpus import check_gpus, limited_gpus
+from distcore.workflow.session import under_way
 from distcore_core.contracts import JSON, Backend
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress

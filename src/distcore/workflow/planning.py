@@ -12,8 +12,9 @@ from distcore.cost.estimate import estimated
 from distcore.cost.sample import Sample
 from distcore.cost.scale import Scale
 from distcore.workflow.description import used
+from distcore.workflow.limited_gpus import check_gpus, limited_gpus
 from distcore.workflow.planned_data import look
-from distcore.workflow.session import Session, check_gpus, limited_gpus, resolved_session
+from distcore.workflow.session import Session, resolved_session
 from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.errors import ConfigError

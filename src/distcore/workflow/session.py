@@ -4,10 +4,7 @@ extensions, folder."""
 from __future__ import annotations
 
 import logging
-import os
-import re
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,20 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distcore.workflow import profile
+from distcore.workflow.backend_choice import choose_backend, make_backend
+from distcore.workflow.limited_gpus import check_gpus, limited_gpus
 from distcore.workflow.progress_view import ProgressView
-from distcore_core.contracts import (
-    BACKEND,
-    LOADER,
-    MODEL,
-    PROCESSOR,
-    TRAINER,
-    Backend,
-    PluginRef,
-    Role,
-)
+from distcore_core.contracts import LOADER, MODEL, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
-from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.blame import blame
@@ -36,7 +25,7 @@ from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
 from distcore_torch.guests import put_back
-from distcore_torch.training.launched import is_other_rank, launched_apart, tasks_of_srun
+from distcore_torch.training.launched import is_other_rank
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -44,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distcore")
 R = TypeVar("R")
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass
@@ -251,123 +238,3 @@ def resolved_session(
         made.close()
         raise
     return Session(command, resolved, plugins, made, name, reason, features, Progress())
-
-
-def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
-    """The backend. A launcher's process that another one leads does its part, and ends; it comes
-    back from there only if it has to lead from now on, because the one that led is lost."""
-    made: Backend = plugins.make(BACKEND, name, options)
-    made.follow()
-    tasks = tasks_of_srun()
-    if tasks > 1 and (name == "ray" or not made.distributed):  # else it joined them, presumably
-        log.warning(
-            "srun started %d tasks, and the backend `%s` makes a run of its own of each. For one "
-            "run, start one task (srun -n 1), or a torchrun on each machine.",
-            tasks,
-            name,
-        )
-    return made
-
-
-JOINING, ITS_PRIORITY = "horovod", 80
-"""The backend that joins the processes of a launcher, and how strongly it says that it does."""
-
-
-def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
-    """The backend's name and why: the config (or the command line) names it, it was detected, or
-    nothing else was.
-
-    Raises UserError where each of a launcher's processes would make a run of its own, because no
-    backend joins them."""
-    if named:
-        return named, "named in the config or on the command line"
-    found = plugins.detect()
-    broken = [
-        f"The backend {name} cannot be asked whether it is meant here: {error.removesuffix('.')}."
-        for name, error in plugins.unasked.items()
-    ]
-    lost = JOINING in plugins.unasked  # and whatever speaks no louder would not join them
-    unjoined = not found or (lost and found[0].priority <= ITS_PRIORITY)
-    if unjoined and (apart := launched_apart()) is not None:
-        raise UserError(
-            f"{apart[0]} started {apart[1]} processes, and no backend joins them: each would "
-            f"make a run of its own. {''.join(f'{each} ' for each in broken)}For one run, have "
-            "distcore-horovod installed (`distcore plugins` says whether it can be used); for "
-            "one in each process, give --backend local."
-        )
-    for each in broken:
-        log.warning("%s", each)
-    if found:
-        return found[0].backend, found[0].reason
-    return DEFAULTS["backends"], "no cluster and no launcher was detected"
-
-
-_gpus_lock = threading.Lock()
-_gpu_blocks: list[tuple[int, str]] = []  # of each that is open: its thread, and the GPUs it names
-_gpus_before: str | None = None
-
-
-def _in_a_fork() -> None:
-    """Of the parent's threads a child has the one that forked, and no other is at work in it. What
-    they hide stays hidden from it."""
-    global _gpus_lock
-    _gpus_lock = threading.Lock()
-    _gpu_blocks[:] = [each for each in _gpu_blocks if each[0] == threading.get_ident()]
-
-
-os.register_at_fork(after_in_child=_in_a_fork)
-
-
-@contextmanager
-def limited_gpus(gpus: Any) -> Iterator[None]:
-    """Hide all GPUs but the named ones from this process and its children until the block ends, in
-    whichever thread the last such block does; before torch looks.
-
-    Raises UserError if another thread's block hides others: the environment is the process's."""
-    global _gpus_before
-    if gpus is None:
-        yield
-        return
-    block = threading.get_ident(), _named_gpus(gpus)
-    with _gpus_lock:
-        if any(thread != block[0] and named != block[1] for thread, named in _gpu_blocks):
-            raise UserError(
-                f"--gpus {block[1] or '-1'}: this process is at work with others. Give all calls "
-                "that run beside one another the same, or each a process of its own."
-            )
-        if not _gpu_blocks:
-            _gpus_before = os.environ.get(VISIBLE)
-        _gpu_blocks.append(block)
-        os.environ[VISIBLE] = block[1]
-    try:
-        yield
-    finally:
-        with _gpus_lock:
-            _gpu_blocks[:] = [each for each in _gpu_blocks if each is not block]
-            before = _gpu_blocks[-1][1] if _gpu_blocks else _gpus_before
-            if before is None:
-                os.environ.pop(VISIBLE, None)
-            else:
-                os.environ[VISIBLE] = before
-
-
-def _named_gpus(gpus: Any) -> str:
-    text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
-    if not all(re.fullmatch(r"\s*-?[0-9]+\s*", part) for part in text.split(",")):
-        raise UserError(
-            f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 "
-            "for none."
-        )
-    return "" if text.strip() == "-1" else text
-
-
-def check_gpus(gpus: Any, backend: Backend) -> None:
-    """Raise UserError if GPUs were named (`limited_gpus`) that the backend does not see."""
-    named = [each for each in os.environ[VISIBLE].split(",") if each] if gpus is not None else []
-    seen = backend.resources().gpus if named else 0
-    if seen < len(named):
-        can = f"only {seen} of these {len(named)} can" if seen else "no GPU can"
-        raise UserError(
-            f"--gpus {','.join(named)}: {can} be used here. "
-            "See `distcore doctor`; give -1 for none, or leave it out for all there are."
-        )
