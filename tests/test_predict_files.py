@@ -26,6 +26,7 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore.workflow import results
+from distcore.workflow.going_on import config_to_resume
 from distcore.workflow.kept import Kept
 from distcore_core.errors import DataError, TrainingError, UserError
 from distcore_core.io.atomic import new_file_beside
@@ -656,7 +657,7 @@ def test_a_run_leaves_no_rows_in_the_folder_that_it_reads(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(pa_csv.read_csv(trained / "penguins.csv"), tmp_path / "a.parquet")
-    config = results.config_to_resume(None, trained / "experiment_run")
+    config = config_to_resume(None, trained / "experiment_run")
     monkeypatch.chdir(tmp_path)
     place = r"results/experiment_run/predictions\.parquet would be a file of the dataset \.,"
     with pytest.raises(UserError, match=place):

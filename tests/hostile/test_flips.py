@@ -118,7 +118,7 @@ def test_the_files_of_a_report(place, trained, sweep, said, name):
 
 def test_what_a_run_was_begun_with(place, trained, sweep, said):
     """What `--model_resume_path` without `--config` reads."""
-    from distcore.workflow.results import config_to_resume
+    from distcore.workflow.going_on import config_to_resume
 
     run = shutil.copytree(trained, place.folder / "run")
     flips(

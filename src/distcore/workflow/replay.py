@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from distcore.workflow.initial_weights import INITIAL, check_weights
 from distcore.workflow.receipt import BEGUN_WITH
-from distcore.workflow.results import INITIAL, check_weights
 from distcore.workflow.skips import SKIP_LOG, SKIP_PROGRESS, SKIP_REPORT
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError, DistcoreError, UserError

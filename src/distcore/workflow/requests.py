@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import results
+from distcore.workflow.going_on import config_to_resume
+from distcore.workflow.initial_weights import check_weights
 from distcore.workflow.skips import (
     SKIP_HYPEROPT_STATISTICS,
     SKIP_LOG,
@@ -93,7 +95,7 @@ class TrainRequest:
         """(the config, the weights of a model given from Python): of the run to go on with if no
         config is given; with nobody who listens, and so nobody who logs, if no log is to be
         saved. Raises UserError if another place or other weights are asked for than that run's."""
-        config, weights = results.config_to_resume(self.config, self.going_on), None
+        config, weights = config_to_resume(self.config, self.going_on), None
         if self.going_on is not None:
             refuse_elsewhere(self.output, self.going_on)
             if self.model_load_path is not None:
@@ -116,7 +118,7 @@ class TrainRequest:
 
         place = model_place(self.model_load_path, config.backend.credentials)
         where = os.path.abspath(place) if isinstance(place, Path) else place.url
-        return place, {"path": where, "sha256": results.check_weights(place)}
+        return place, {"path": where, "sha256": check_weights(place)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,63 +1,45 @@
-"""What lies in an experiment's folder: its JSON files, its model, and the run to go on with."""
+"""What lies in an experiment's folder: its JSON files, its predictions and its model."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore.workflow.skips import SKIP_REPORT
-from distcore_core.contracts import JSON, ResultsStore
-from distcore_core.errors import ArtifactError, DistcoreError, TrainingError, UserError
+from distcore_core.contracts import JSON
+from distcore_core.errors import DistcoreError, TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
-from distcore_core.io.digest import digest_file
 from distcore_data.os_errors import explained
 from distcore_data.run_files import (
-    DESCRIPTION,
     MODEL_JSON,
     REPORT,
     SUMMARY,
     TEST_DIAGNOSTICS,
     TEST_STATISTICS,
 )
-from distcore_data.seals import damaged, read_bounded, sealed, unsealed
-from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
+from distcore_data.seals import read_bounded, sealed
+from distcore_data.stores.run_sync import MODEL
 from distcore_search.vouched import DIGESTS, SCORES, write_vouched
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distcore.config import RunConfig
     from distcore.workflow.kept import Kept
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
     from distcore_data.cache import Cache
     from distcore_data.features import Features
-    from distcore_data.stores import Credentials
-
-NO_RUN = (
-    f"there is no {DESCRIPTION} and no {CHECKPOINTS}/. Give the experiment's folder, such as "
-    "results/experiment_run"
-)
 
 PREDICTIONS = "predictions.parquet"
-
-INITIAL = "initial.safetensors"
-"""The weights of a module given from Python."""
 
 OF_THE_MODEL = (PREDICTIONS, TEST_STATISTICS, TEST_DIAGNOSTICS, SUMMARY, REPORT)
 """Files that tell of the model beside them."""
 
 log = logging.getLogger("distcore")
-
-CHANGED = (
-    "Take it from a backup, or give the config that the run was begun with (--config): "
-    "a config that was changed by hand is given like any other."
-)
 
 
 def write(
@@ -133,43 +115,6 @@ def predictions(
     return 0
 
 
-def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
-    """The config, or if none is given that of the run to go on with.
-
-    Raises UserError if the folder holds no run, or what it was begun with is damaged."""
-    from distcore.config import load_config
-
-    if config is not None or resume is None:
-        given = load_config(config)
-        if resume is not None and not _was_begun(resume, given.backend.credentials):
-            raise UserError(f"{resume} holds no run to go on with: {NO_RUN}.")
-        return given
-    try:
-        description = (
-            read_bounded(resume / DESCRIPTION)
-            if isinstance(resume, Path)
-            else Mirror.at(resume).store.read(DESCRIPTION)
-        )
-        return load_config(unsealed(description)["config"])
-    except (FileNotFoundError, NotADirectoryError):
-        if _was_begun(resume, None):
-            raise UserError(
-                f"{resume} has no {DESCRIPTION}, and so no config to go on with. Give the one that "
-                "the run was begun with: --config."
-            ) from None
-        raise UserError(f"{resume} holds no run to go on with: {NO_RUN}.") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(damaged(f"{resume}/{DESCRIPTION}", error, CHANGED)) from None
-
-
-def _was_begun(place: Path | str, credentials: Credentials | None) -> bool:
-    """Whether a run was begun in a folder, or at an address: its description may be left out."""
-    if isinstance(place, Path):
-        return any(os.path.exists(place / name) for name in (DESCRIPTION, CHECKPOINTS))
-    there = Mirror.at(place, credentials).store.list()
-    return any(name.partition("/")[0] in (DESCRIPTION, CHECKPOINTS) for name in there)
-
-
 def brought_model(session: Session, model: Path) -> Path:
     """The model that training wrote, on this machine: a rank on another one copied it into the
     bucket."""
@@ -239,27 +184,6 @@ def remove_model(session: Session, model: Path) -> None:
     remove_directory(model)
 
 
-def check_weights(place: Path | ResultsStore) -> str:
-    """The sha256 of the weights to start from (`--model_load_path`). Raises ArtifactError, before
-    any work, if there is no whole model."""
-    from distcore_data.artifact import find_model, model_here, read_manifest
-    from distcore_torch.training.weights_file import check_header
-
-    if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
-        check_header(place)  # before all of it is read
-        return digest_file(place).sha256
-    if isinstance(place, Path) and place.is_file():
-        raise ArtifactError(
-            f"{place} (--model_load_path) is a file, and of files only .safetensors are read, "
-            "which run no code. Write one of it, by the names of the network's state_dict: "
-            "safetensors.torch.save_file(torch.load(…), …). Or give a model's folder."
-        )
-    with model_here(place) as path:
-        manifest = read_manifest(find_model(path))
-    best = manifest["extra"].get("weights", {}).get("best")
-    return str(manifest["files"].get(best, {}).get("sha256", ""))
-
-
 def remove_cache(cache: Cache) -> None:
     """Remove a cache that this run built and was told not to keep, and its folder if nothing
     else lies in it. What other processes use stays; this one uses it no more."""
@@ -273,19 +197,6 @@ def remove_cache(cache: Cache) -> None:
     if not cache.in_bucket:
         with suppress(OSError):  # another cache lies there
             Path(cache.directory).rmdir()
-
-
-def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:
-    """Write the weights of a module given from Python, for every worker to start from; returns
-    the file."""
-    from distcore_torch.training.tensorfile import tensor_writer
-
-    path = _directory(session) / INITIAL
-    with explained(path.parent, "the initial weights", TrainingError):
-        write_file(path, tensor_writer(weights))
-    if session.mirror is not None:
-        session.mirror.put_file(path.name, path)
-    return path
 
 
 def _directory(session: Session) -> Path:

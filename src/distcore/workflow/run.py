@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.answer_place import refuse_among_rows
 from distcore.workflow.description import describe
+from distcore.workflow.initial_weights import write_weights
 from distcore.workflow.outcome import Outcome
 from distcore.workflow.prepare import (
     check_predictions,
@@ -92,7 +93,7 @@ def run(asked: TrainRequest) -> Outcome:
         tell_constant_targets(session, cache)
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
-            start = results.write_weights(session, weights)
+            start = write_weights(session, weights)
             initial = {"path": start.name, "sha256": digest_file(start).sha256}
         return _train_and_save(session, cache, asked, start, initial)
 
