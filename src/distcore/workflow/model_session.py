@@ -12,7 +12,7 @@ from typing import Any
 
 from distcore.workflow.backend_choice import choose_backend, make_backend
 from distcore.workflow.limited_gpus import check_gpus, limited_gpus
-from distcore.workflow.session import under_way
+from distcore.workflow.session import tell_started, under_way
 from distcore_core.contracts import JSON, Backend
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
@@ -47,16 +47,6 @@ class ModelSession:
     @property
     def plugins(self) -> Plugins:
         return self.artifact.plugins
-
-    def started(self) -> None:
-        """Tell who listens that the work begins."""
-        config = told_config(self.artifact.manifest)
-        self.plugins.manager.hook.run_started(
-            command=self.command,
-            config=config,
-            directory=self.directory,
-            address=self.mirror.url if self.mirror is not None else None,
-        )
 
     @property
     def distributed(self) -> bool:
@@ -99,7 +89,7 @@ def open_model(
             log.info("Backend %s: %s.", name, reason)
         with under_way(session, _listeners(artifact, trust) if listen else [], view):
             check_gpus(gpus, made)
-            session.started()
+            tell_started(session, told_config(artifact.manifest))
             yield session
 
 

@@ -15,7 +15,16 @@ from distcore.workflow import profile
 from distcore.workflow.backend_choice import choose_backend, make_backend
 from distcore.workflow.limited_gpus import check_gpus, limited_gpus
 from distcore.workflow.progress_view import ProgressView
-from distcore_core.contracts import LOADER, MODEL, PROCESSOR, TRAINER, Backend, PluginRef, Role
+from distcore_core.contracts import (
+    JSON,
+    LOADER,
+    MODEL,
+    PROCESSOR,
+    TRAINER,
+    Backend,
+    PluginRef,
+    Role,
+)
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.listening import listening
@@ -67,12 +76,7 @@ class Session:
 
     def started(self) -> None:
         """Tell who listens that the work begins."""
-        self.plugins.manager.hook.run_started(
-            command=self.command,
-            config=self.config.as_json(),
-            directory=self.directory,
-            address=self.mirror.url if self.mirror is not None else None,
-        )
+        tell_started(self, self.config.as_json())
 
     def results_written(self) -> None:
         """Tell who listens that the folder of results is whole."""
@@ -176,6 +180,16 @@ class UnderWay(profile.Profiled, Protocol):
 
     @property
     def plugins(self) -> Plugins: ...
+
+
+def tell_started(session: UnderWay, config: JSON) -> None:
+    """Tell who listens that the work begins. config: as a file would have it."""
+    session.plugins.manager.hook.run_started(
+        command=session.command,
+        config=config,
+        directory=session.directory,
+        address=session.mirror.url if session.mirror is not None else None,
+    )
 
 
 @contextmanager
