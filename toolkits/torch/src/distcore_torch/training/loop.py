@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ from distcore_torch.training.step import Stepper
 from distcore_torch.training.stragglers import Stragglers
 from distcore_torch.training.strategy import Waiting
 from distcore_torch.training.torch_model import load_weights
+from distcore_torch.training.unsaved import UnsavedBuffers
 
 if TYPE_CHECKING:
     from distcore_core.contracts import ResultsStore
@@ -79,6 +80,19 @@ class Work:
     identity: JSON = field(default_factory=dict)
     on_round: Callable[[int, int, JSON], str | None] | None = None
     on_checkpoint: Callable[[int, Path], Any] | None = None
+
+    @property
+    def home(self) -> Path | str | None:
+        """Where people find the run that has the checkpoints; None if none are kept."""
+        if self.checkpoints is None:
+            return None
+        return self.checkpoints.parent if self.mirror is None else self.mirror.url
+
+    def place(self, checkpoint: Path) -> Path | str:
+        """Where people find a checkpoint: in the bucket, if results go to one."""
+        if self.mirror is None:
+            return checkpoint
+        return self.mirror.where(f"{checkpoint.parent.name}/{checkpoint.name}")
 
 
 @dataclass
@@ -141,7 +155,6 @@ class TrainLoop:
         self.state = TrainState()
         self.best_weights: Weights = {}
         self.stopped = ""
-        self._unsaved: Weights = {}
         self._stragglers = Stragglers()
         self._first = strategy.rank.index == 0
         kept = self._first and work.ledger is not None and options.ledger_steps
@@ -173,7 +186,7 @@ class TrainLoop:
         self.progress.begin("train", plan.total_steps, "steps", rows)
         self.progress.first = self.progress.done = state.step  # `first` first: it is read meanwhile
         self.work.module.train()
-        self._unsaved = unsaved_buffers(self.work.module) if self._first else {}
+        self._unsaved = UnsavedBuffers(self.work.module) if self._first else None
         if self.work.validation is not None or self.work.train_in_order is not None:
             import_metrics(self.work.features)
         with (
@@ -248,7 +261,8 @@ class TrainLoop:
         state, work = self.state, self.work
         self.sentinel.look(state.step)
         self.stepper.check_parameters()
-        self._tell_unsaved()
+        if self._unsaved is not None:
+            self._unsaved.look()
         self._check_finite()
         state.round_step = state.step
         epoch = state.step / work.plan.steps_per_epoch
@@ -290,8 +304,8 @@ class TrainLoop:
         """After an evaluation: whether an extension asked to end here, for this reason."""
         self.stopped = why or ""
         if self.stopped and self._first:
-            kept, total = self.work.checkpoints, self.work.plan.total_steps
-            way = f" Go on from there with --model_resume_path {self._home(kept)}" if kept else ""
+            home, total = self.work.home, self.work.plan.total_steps
+            way = f" Go on from there with --model_resume_path {home}" if home else ""
             where = f"Training ends after step {self.state.step} of {total}."
             log.warning("%s %s%s", self.stopped, where, way)
         return bool(self.stopped)
@@ -302,16 +316,16 @@ class TrainLoop:
         self.save(ending=True)
         if self.saver is not None:
             self.saver.wait()
-        kept = self.work.checkpoints
+        home = self.work.home
         where = f"Stopped after step {self.state.step}."
         if not self._first:
             raise interrupt.stopped()
         if isinstance(self.progress.stop, str):
             log.info("%s %s", where, self.progress.stop)
-        elif kept is None:
+        elif home is None:
             log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
         else:
-            log.warning("%s Go on from there with --model_resume_path %s", where, self._home(kept))
+            log.warning("%s Go on from there with --model_resume_path %s", where, home)
         raise interrupt.stopped()
 
     def _last_words(self) -> str:
@@ -320,15 +334,7 @@ class TrainLoop:
         found = checkpoint.list_checkpoints(kept) if kept is not None else []
         if kept is None or not found:
             return "No checkpoint was saved." if self._first else ""
-        return how_to_go_on(self._place(found[0]), self._home(kept))
-
-    def _place(self, saved: Path) -> Path | str:
-        """Where people find a checkpoint: in the bucket, if results go to one."""
-        mirror = self.work.mirror
-        return saved if mirror is None else mirror.where(f"{saved.parent.name}/{saved.name}")
-
-    def _home(self, checkpoints: Path) -> Path | str:
-        return self.work.mirror.url if self.work.mirror is not None else checkpoints.parent
+        return how_to_go_on(self.work.place(found[0]), self.work.home)
 
     # -------------------------------------------------------------- evaluation
 
@@ -343,24 +349,6 @@ class TrainLoop:
         """Raise Diverged, in every rank, where the weights or the optimizer's state of one are
         not finite."""
         self.watch.check(self._since(), self.state.step, self.stepper.sums.sum(0).tolist())
-
-    def _tell_unsaved(self) -> None:
-        """Warn once of buffers that training changes and no file keeps."""
-        now = unsaved_buffers(self.work.module) if self._unsaved else {}
-        changed = [
-            name
-            for name, each in self._unsaved.items()
-            if name in now and not torch.equal(each, now[name])
-        ]
-        if changed:
-            log.warning(
-                "Training changes the buffer %s of %s, which is registered with persistent=False: "
-                "neither the model nor a checkpoint has it, so predictions begin with what "
-                "__init__ gives it. Register it without.",
-                changed[0],
-                type(self.work.module).__qualname__,
-            )
-            self._unsaved = {}
 
     def _since(self) -> int:
         """The step of the last round, or of the one before where this is the step of one."""
@@ -431,7 +419,7 @@ class TrainLoop:
         load_optimizer_state(self.stepper.optimizer, saved["optimizer"], parts["optimizer"])
         self.callbacks.load_state(parts["callbacks"])
         self.plateau.restore(saved["plateau"])
-        self._keep_learning_rate(saved.get("learning_rate"))
+        self.schedule = self.schedule.as_begun(saved.get("learning_rate"))
         self.schedule.reductions = self.plateau.reductions
         scaler = self.stepper.losses.scaler
         if scaler is not None and saved["scaler"] is not None:
@@ -440,33 +428,8 @@ class TrainLoop:
             parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
         )
         self.stepper.gradients.settle()
-        self._take_sums(saved["sums"])
-        log.info("Going on after step %d (%s).", state.step, self._place(found.path))
-
-    def _keep_learning_rate(self, begun: float | None) -> None:
-        """Go by the rate that the run was begun with, whatever number of workers there is now.
-
-        begun: before any change; None: an older version did not note it."""
-        shape = self.schedule.shape
-        if begun is None or begun == shape.base:
-            return
-        log.info(
-            "The learning rate stays that of the workers that the run was begun with: %g, and not "
-            "%g.",
-            *(begun, shape.base),
-        )
-        self.schedule = Schedule(self.schedule.options, replace(shape, base=begun))
-
-    def _take_sums(self, parts: list[list[float]]) -> None:
-        """Take this rank's of the sums that were saved."""
-        rank, own = self.strategy.rank, len(self.stepper.sums)
-        counts = self.strategy.gather(own)
-        first = sum(counts[: rank.index])
-        if len(parts) != sum(counts):  # another number of ranks: rank 0 takes all
-            parts, first = [[sum(column) for column in zip(*parts, strict=True)]], rank.index
-        mine = parts[first : first + own]
-        if mine:
-            self.stepper.sums[: len(mine)] = torch.tensor(mine, dtype=torch.float64)
+        self.rounds.take_sums(saved["sums"])
+        log.info("Going on after step %d (%s).", state.step, self.work.place(found.path))
 
     def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
         """A checkpoint's fields, or why there is none, so that every rank can raise the same."""
@@ -477,9 +440,3 @@ class TrainLoop:
         except CheckpointError as error:
             return error
         return found.path, found.step, found.tensors, found.state
-
-
-def unsaved_buffers(module: torch.nn.Module) -> Weights:
-    """Copies of the buffers that are not in the module's state."""
-    saved = module.state_dict()
-    return {name: each.clone() for name, each in module.named_buffers() if name not in saved}

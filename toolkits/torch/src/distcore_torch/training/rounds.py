@@ -7,6 +7,8 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.contracts.values import COMBINED
 from distcore_torch.training.evaluating import evaluate, evaluate_parts
@@ -15,8 +17,6 @@ from distcore_torch.training.heartbeat import EVALUATING, Heartbeat
 from distcore_torch.training.scores import Scores, compute
 
 if TYPE_CHECKING:
-    import torch
-
     from distcore_torch.training.monitor import Monitor
     from distcore_torch.training.state import TrainState
     from distcore_torch.training.step import Stepper
@@ -68,6 +68,17 @@ class Rounds:
         ranks."""
         ranks = self._strategy.gather(self._stepper.sums.tolist())
         return [part for rank in ranks for part in rank]
+
+    def take_sums(self, parts: list[list[float]]) -> None:
+        """Take this rank's of the `sums` of a run that is gone on with."""
+        rank, own = self._strategy.rank, len(self._stepper.sums)
+        counts = self._strategy.gather(own)
+        first = sum(counts[: rank.index])
+        if len(parts) != sum(counts):  # another number of ranks: rank 0 takes all
+            parts, first = [[sum(column) for column in zip(*parts, strict=True)]], rank.index
+        mine = parts[first : first + own]
+        if mine:
+            self._stepper.sums[: len(mine)] = torch.tensor(mine, dtype=torch.float64)
 
     def _evaluate(self, split: str) -> JSON:
         loader, autocast = self._loaders[split], self._stepper.losses.autocast

@@ -8,9 +8,10 @@ CosineAnnealingWarmRestarts; the values are the same. The decay is a member of t
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from distcore_core.contracts import JSON
@@ -18,6 +19,8 @@ from distcore_core.errors import PluginBroken
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.members import make_named
 from distcore_torch.roles import SCHEDULE
+
+log = logging.getLogger("distcore")
 
 
 def scaled(learning_rate: float, scaling: str, workers: int) -> float:
@@ -62,6 +65,20 @@ class Schedule:
         self.reductions = 0
         self.constant = options.decay is None and self.warmup == 0
         """True: between evaluations the learning rate never changes, so the loop need not ask."""
+
+    def as_begun(self, base: float | None) -> Schedule:
+        """The schedule of a run that is gone on with, whatever number of workers there is now.
+
+        base: the rate that it was begun with, before any change; None: an older version did not
+            note it."""
+        if base is None or base == self.shape.base:
+            return self
+        log.info(
+            "The learning rate stays that of the workers that the run was begun with: %g, and not "
+            "%g.",
+            *(base, self.shape.base),
+        )
+        return Schedule(self.options, replace(self.shape, base=base))
 
     def rate(self, step: int) -> float:
         """Learning rate of step 0, 1, …: base · step / warm-up first, then the decay, times
