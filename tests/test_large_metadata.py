@@ -8,7 +8,8 @@ import pytest
 
 import distcore
 from distcore_core.errors import CacheError
-from distcore_data import artifact as artifacts
+from distcore_data import model_folder
+from distcore_data.artifact import open_artifact
 from distcore_data.cache import manifest as manifests
 from distcore_data.cache import open_cache, verify
 from distcore_data.cache.listing import list_caches
@@ -152,15 +153,15 @@ def test_a_model_is_read_and_checked_once_when_it_is_opened(trained, monkeypatch
     """Its trainer, which is given the folder alone, parsed 26 MB and hashed the weights again."""
     calls = []
     for name in ("unsealed", "_check"):
-        real = getattr(artifacts, name)
+        real = getattr(model_folder, name)
         monkeypatch.setattr(
-            artifacts,
+            model_folder,
             name,
             lambda *a, real=real, name=name, **k: calls.append(name) or real(*a, **k),
         )
-    opened = artifacts.open_artifact(trained)
+    opened = open_artifact(trained)
     assert calls == ["unsealed", *["_check"] * len(opened.manifest["files"])]
     calls.clear()
-    artifacts.read_manifest(trained / "model")  # nothing is kept of it
+    model_folder.read_manifest(trained / "model")  # nothing is kept of it
     assert calls[0] == "unsealed"
     assert len(calls) == 1 + len(opened.manifest["files"])

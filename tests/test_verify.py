@@ -24,9 +24,9 @@ from distcore.workflow.replay import _data, refuse_mixed
 from distcore.workflow.verify import verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
-from distcore_data.artifact import model_place
 from distcore_data.dataset import called
 from distcore_data.locks import locked
+from distcore_data.model_folder import model_place
 from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import bucket, lease
 from distcore_data.stores.run_sync import RUNNING, Mirror
@@ -529,7 +529,7 @@ def test_weights_in_a_bucket_are_opened_with_the_credentials_that_are_given(
         return model_place(path)
 
     monkeypatch.setattr("distcore.workflow.replay.model_place", place)
-    monkeypatch.setattr("distcore_data.artifact.model_place", place)
+    monkeypatch.setattr("distcore_data.model_folder.model_place", place)
     assert verify(folder, credentials={"key": "k"}).equal
     with pytest.raises(UserError, match=r"cannot be had: 403: no access\. Put them back"):
         verify(folder)

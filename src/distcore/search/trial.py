@@ -30,11 +30,11 @@ from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, CheckpointError, TrainingError
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_file
-from distcore_data.artifact import read_manifest
 from distcore_data.blame import one_line
 from distcore_data.cache import Cache
 from distcore_data.dataset import Data
 from distcore_data.locks import locked
+from distcore_data.model_folder import read_manifest
 from distcore_data.os_errors import is_of_the_system
 from distcore_data.printable import printable
 from distcore_data.run_files import MODEL_JSON, TEST_STATISTICS

@@ -82,7 +82,7 @@ def _flaws_of_ledger(path: Path) -> Iterator[str]:
 
 def _flaws_of_folders(folder: Path, with_model: bool) -> Iterator[str]:
     """Of the model and the checkpoints, each of which says what belongs to it."""
-    from distcore_data.artifact import read_manifest
+    from distcore_data.model_folder import read_manifest
     from distcore_torch.training.checkpoint import list_checkpoints, load
 
     if with_model and (folder / MODEL / MODEL_JSON).exists():

@@ -23,7 +23,7 @@ INITIAL = "initial.safetensors"
 def check_weights(place: Path | ResultsStore) -> str:
     """The sha256 of the weights to start from (`--model_load_path`). Raises ArtifactError, before
     any work, if there is no whole model."""
-    from distcore_data.artifact import find_model, model_here, read_manifest
+    from distcore_data.model_folder import find_model, model_here, read_manifest
     from distcore_torch.training.weights_file import check_header
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():

@@ -13,7 +13,7 @@ from distcore.workflow.receipt import BEGUN_WITH
 from distcore.workflow.skips import SKIP_LOG, SKIP_PROGRESS, SKIP_REPORT
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError, DistcoreError, UserError
-from distcore_data.artifact import model_place
+from distcore_data.model_folder import model_place
 from distcore_data.run_files import DESCRIPTION, RECEIPT
 from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.run_sync import CHECKPOINTS

@@ -114,7 +114,7 @@ class TrainRequest:
         work, if there is no whole one."""
         if self.model_load_path is None:
             return None, None
-        from distcore_data.artifact import model_place
+        from distcore_data.model_folder import model_place
 
         place = model_place(self.model_load_path, config.backend.credentials)
         where = os.path.abspath(place) if isinstance(place, Path) else place.url

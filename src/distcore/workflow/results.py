@@ -148,7 +148,7 @@ def written_report(session: Session, skip: Collection[str]) -> Path | None:
 
 def model_told(session: Session) -> bytes | None:
     """model.json of the model that lies in the experiment's folder now; None: there is none."""
-    from distcore_data.artifact import MOST_BYTES
+    from distcore_data.model_folder import MOST_BYTES
 
     try:
         if session.mirror is not None:

@@ -11,7 +11,7 @@ import torch
 
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError, UserError
-from distcore_data.artifact import find_model, model_here, read_manifest, unchanged
+from distcore_data.model_folder import find_model, model_here, read_manifest, unchanged
 from distcore_data.printable import listed
 from distcore_torch.decoding import Answers
 from distcore_torch.training.determinism import initial_weights, one_thread
