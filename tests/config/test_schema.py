@@ -160,3 +160,16 @@ def test_the_reference_names_every_option_of_the_trainer_with_its_default() -> N
     assert "### input_features (category)" in text
     assert f"integer ≥ 0, ≤ {(1 << 63) - 1}; default `42`." in text
     assert reference_markdown(Plugins()) == text
+
+
+def test_the_reference_has_a_page_for_every_section_that_has_options() -> None:
+    title, sections, titles = "", [], set()
+    for line in reference_markdown(Plugins()).splitlines():
+        if line.startswith("#"):
+            title = line.lstrip("# ")
+            titles.add(re.sub(r" \([^()]*\)$", "", title))
+        elif row := re.match(r"\| `(\w+)` \| (?:[^|]* or )?section(?: or null)? \|", line):
+            sections.append(f"{title}.{row[1]}")
+    assert len(sections) > 20
+    assert set(sections) <= titles
+    assert "hyperopt.search_alg" in sections

@@ -97,12 +97,10 @@ class _Pages:
 
     def _cases(self, section: JSON) -> list[tuple[str, JSON]]:
         """What a `type` chooses between."""
-        if "discriminator" in section:
-            return [
-                (kind, {"$ref": ref})
-                for kind, ref in sorted(section["discriminator"]["mapping"].items())
-            ]
         for part in (section, *section.get("anyOf", [])):
+            if "discriminator" in part:
+                kinds = sorted(part["discriminator"]["mapping"].items())
+                return [(kind, {"$ref": ref}) for kind, ref in kinds]
             if "allOf" in part:
                 named = [case for case in part["allOf"] if "properties" in case["if"]]
                 return [(case["if"]["properties"]["type"]["const"], case["then"]) for case in named]
