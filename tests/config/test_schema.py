@@ -173,3 +173,14 @@ def test_the_reference_has_a_page_for_every_section_that_has_options() -> None:
     assert len(sections) > 20
     assert set(sections) <= titles
     assert "hyperopt.search_alg" in sections
+
+
+def test_an_option_that_is_not_carried_out_says_so_in_the_reference() -> None:
+    text = reference_markdown(Plugins())
+    for row in (
+        "`vocab_file` | string or null | `null` | Not carried out: only null.",
+        "`should_embed` | boolean | `true` | Not carried out: only true.",
+        '`representation` | `dense`, `sparse` | `dense` | Not carried out: only "dense".',
+        "`tied` | string or null | `null` | Not carried out: only null.",
+    ):
+        assert f"| {row} |" in text

@@ -191,9 +191,7 @@ class CategoryPreprocessing(Options):
     most_common: int | None = Field(
         10000, ge=1, description="Values that get a code of their own; null: all."
     )
-    cache_encoder_embeddings: Annotated[bool, only(False)] = Field(
-        False, description="Not carried out: only false."
-    )
+    cache_encoder_embeddings: Annotated[bool, only(False)] = False
 
 
 class CategoryOutputPreprocessing(CategoryPreprocessing):
@@ -212,8 +210,8 @@ class InputOptions(Options):
 
     beside_data: ClassVar[tuple[str, ...]] = ("encoder", "tied", "active")
 
-    tied: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
-    active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
+    tied: Annotated[str | None, only(None)] = None
+    active: Annotated[bool, only(True)] = True
 
 
 class NoOutput(Deferred):
@@ -252,14 +250,12 @@ class OutputOptions(Options):
         description="Other plugins' metrics, beside the type's own: names, or sections with a type "
         "and its options.",
     )
-    dependencies: Annotated[list[str], only([])] = Field(
-        [], description="Not carried out: only an empty list."
-    )
+    dependencies: Annotated[list[str], only([])] = Field([])
     reduce_dependencies: Reduce = Field("sum", description="Read with dependencies alone.")
     reduce_input: Reduce = Field(
         "sum", description="Accepted; the combiner gives a vector, so nothing is reduced."
     )
-    active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
+    active: Annotated[bool, only(True)] = True
     input_size: Any = Field(None, description=COMPUTED)
     num_classes: Any = Field(None, description=COMPUTED)
 
@@ -325,9 +321,7 @@ class BinaryOutputOptions(OutputOptions):
     threshold: float = Field(
         0.5, ge=0, le=1, description="Probabilities of at least this are predicted as true."
     )
-    calibration: Annotated[bool, only(False)] = Field(
-        False, description="Not carried out: only false."
-    )
+    calibration: Annotated[bool, only(False)] = False
     default_validation_metric: Literal["roc_auc"] = "roc_auc"
 
 
@@ -349,9 +343,7 @@ class CategoryOutputOptions(OutputOptions):
     top_k: int = Field(
         3, ge=1, description="hits_at_k counts a row whose class is among the k likeliest."
     )
-    calibration: Annotated[bool, only(False)] = Field(
-        False, description="Not carried out: only false."
-    )
+    calibration: Annotated[bool, only(False)] = False
     default_validation_metric: Literal["accuracy"] = "accuracy"
 
 

@@ -67,9 +67,7 @@ class DateEmbedOptions(EncoderOptions, FCStackOptions):
     embedding_size: int = Field(
         10, ge=1, description="Length of a part's vector, at most the values it has."
     )
-    embeddings_on_cpu: Annotated[bool, only(False)] = Field(
-        False, description="Not carried out: only false."
-    )
+    embeddings_on_cpu: Annotated[bool, only(False)] = False
     num_fc_layers: int = Field(
         0,
         ge=0,

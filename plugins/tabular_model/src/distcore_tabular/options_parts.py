@@ -7,10 +7,12 @@ What Ludwig knows and we do not carry out is refused by name, unless it is left 
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJsonSchemaHandler
 
+from distcore_core.contracts import JSON
 from distcore_data.base_options import NonNegative
 from distcore_tabular.options_network import (
     COMPUTED,
@@ -27,17 +29,26 @@ from distcore_tabular.options_network import (
 
 def only(default: Any, why: str = "") -> AfterValidator:
     """A validator for an option that Ludwig has and we do not carry out: it accepts Ludwig's
-    default alone. why: nothing else is carried out."""
+    default alone, and the references say so. why: nothing else is carried out."""
+    accepted = json.dumps(default)
 
     def check(value: Any) -> Any:
         if value != default:
             raise ValueError(
                 f"known in Ludwig, but not carried out here{f' ({why})' if why else ''}; leave it "
-                f"out (only {json.dumps(default)} is accepted)"
+                f"out (only {accepted} is accepted)"
             )
         return value
 
-    return AfterValidator(check)
+    return _Only(check, accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Only(AfterValidator):
+    accepted: str
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JSON:
+        return {**handler(core), "description": f"Not carried out: only {self.accepted}."}
 
 
 def by_type(
@@ -83,10 +94,8 @@ MOST_BINS = 4096
 class EncoderOptions(Options):
     """What every encoder of Ludwig's has beside its type, as in a config that Ludwig wrote out."""
 
-    skip: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
-    adapter: Annotated[dict[str, Any] | None, only(None)] = Field(
-        None, description="Not carried out: only null."
-    )
+    skip: Annotated[bool, only(False)] = False
+    adapter: Annotated[dict[str, Any] | None, only(None)] = None
 
 
 class PassthroughOptions(EncoderOptions):
@@ -138,12 +147,8 @@ class EmbeddingOptions(EncoderOptions):
         description="Default: uniform in ±0.05 (±1 if not trained). Ludwig's: {type: uniform, a: "
         "-1, b: 1}.",
     )
-    embeddings_on_cpu: Annotated[bool, only(False)] = Field(
-        False, description="Not carried out: only false."
-    )
-    pretrained_embeddings: Annotated[str | None, only(None)] = Field(
-        None, description="Not carried out: only null."
-    )
+    embeddings_on_cpu: Annotated[bool, only(False)] = False
+    pretrained_embeddings: Annotated[str | None, only(None)] = None
 
 
 class CategoryDenseOptions(EmbeddingOptions):
@@ -162,9 +167,7 @@ class CategorySparseOptions(EmbeddingOptions):
     """`encoder: {type: sparse}` of a category: a one at the value's place."""
 
     type: Literal["sparse"] = "sparse"
-    embedding_initializer: Annotated[Initializer | None, only(None)] = Field(
-        None, description="Not carried out: only null."
-    )
+    embedding_initializer: Annotated[Initializer | None, only(None)] = None
     embeddings_trainable: bool = Field(
         False, description="true: a square table that starts as the identity."
     )
@@ -237,10 +240,8 @@ class ClassifierOptions(DecoderOptions):
 
     type: Literal["classifier"] = "classifier"
     num_classes: Any = Field(None, description=COMPUTED)
-    calibration: Annotated[str | None, only(None)] = Field(
-        None, description="Not carried out: only null."
-    )
-    mc_dropout_samples: Annotated[int, only(0)] = Field(0, description="Not carried out: only 0.")
+    calibration: Annotated[str | None, only(None)] = None
+    mc_dropout_samples: Annotated[int, only(0)] = 0
 
 
 Regressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("passthrough",))]
@@ -314,12 +315,8 @@ class CategoryLossOptions(LossOptions):
     confidence_penalty: NonNegative = Field(
         0.0, description="Adds this times (max_entropy - entropy) / max_entropy."
     )
-    class_similarities: Annotated[list[Any] | None, only(None)] = Field(
-        None, description="Not carried out: only null."
-    )
-    class_similarities_temperature: Annotated[float, only(0)] = Field(
-        0, description="Not carried out: only 0."
-    )
+    class_similarities: Annotated[list[Any] | None, only(None)] = None
+    class_similarities_temperature: Annotated[float, only(0)] = 0
 
 
 class FocalOptions(LossOptions):

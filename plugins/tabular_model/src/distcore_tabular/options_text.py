@@ -233,7 +233,7 @@ class ParallelCNN(EmbeddingOptions):
     representation: Annotated[
         Literal["dense", "sparse"],
         only("dense", "one-hot vectors of a whole vocabulary do not go into convolutions here"),
-    ] = Field("dense", description="Learned vectors, or one-hot.")
+    ] = "dense"
     conv_layers: list[ConvLayer] | None = Field(
         None, min_length=1, description="The convolutions one by one; default: widths 2 to 5."
     )
