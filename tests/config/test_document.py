@@ -238,6 +238,16 @@ def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
         ),
         ("a: [1, 2\nb: 3\n", "line 2: YAML syntax error"),
         ("a: 'x\n", "line 2: YAML syntax error"),
+        (
+            "a: 1\nb: {c: ${ENV:HOME}}\n",
+            "line 2: YAML syntax error, column 9: expected ',' or '}', but got '{'. Within { } and "
+            '[ ] write the variable in quotes: "${ENV:NAME}"',
+        ),
+        (
+            "# é\u2028# é\r\na: [${ENV:HOME}]\n",
+            'Within { } and [ ] write the variable in quotes: "${ENV:NAME}"',
+        ),
+        ("a: {b: c {d: e}}\n", "but got '{'. Correct the YAML there"),
         ("a: *nowhere\n", "line 1: YAML syntax error, column 4: found undefined alias 'nowhere'"),
         ("a: 1\n---\nb: 2\n", "remove the second `---`"),
         ("- a\n- b\n", "line 1: is not a mapping at its top level"),

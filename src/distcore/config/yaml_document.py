@@ -71,7 +71,7 @@ def parse(text: str, source: str = "config") -> Document:
     except yaml.MarkedYAMLError as error:
         # Its own text shows the line, which may hold credentials; and so would a traceback with it
         # in the chain.
-        raise _syntax_error(error, source) from None
+        raise _syntax_error(error, text, source) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         what = (
@@ -171,7 +171,7 @@ def _without_tabs(text: str) -> str:
     return text.replace("\t", " ")
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> ConfigError:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> ConfigError:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context or "cannot be parsed"
     column = f", column {mark.column + 1}" if mark else ""
@@ -183,6 +183,8 @@ def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> ConfigError:
     elif "another document" in problem:
         problem = "a second document begins"
         hint = "Keep one document; remove the second `---`"
+    elif mark and text[mark.index - 1 : mark.index + 5] == "${ENV:":
+        hint = 'Within { } and [ ] write the variable in quotes: "${ENV:NAME}"'
     return _refuse(
         source, f"YAML syntax error{column}: {problem}. {hint}.", mark.line + 1 if mark else 0
     )
