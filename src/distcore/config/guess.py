@@ -63,7 +63,9 @@ TEXT_WORDS = 4.0
 
 PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+POINTS = r"^[+-]?[1-9]\d{0,2}((\.\d{3})+,\d+|(\.\d{3}){2})$"  # of three points: an address
 WRITTEN_NUMBERS = (
+    (POINTS, "points between thousands", "1.234,5 as 1234,5"),
     (THOUSANDS, "commas between thousands", "1,234.5 as 1234.5"),
     (r"^[+-]?\d+,\d+$", "decimal commas", "3,14 as 3.14"),
     (r"^[+-]?[\d.,]+ ?%$", "percent signs", "12% as 12 or 0.12"),
