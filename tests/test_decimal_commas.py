@@ -176,6 +176,15 @@ def test_init_takes_no_text_with_a_comma_for_true_or_false(tmp_path: Path) -> No
     assert number_types(suggested(tmp_path, tmp_path / "data.parquet")) == expected
 
 
+def test_init_asks_for_no_points_where_it_reads_commas(tmp_path: Path) -> None:
+    """A line of totals makes a text of a column; its commas are those that are read."""
+    body = "".join(f"{row},25;{row},5;{row}\n" for row in range(ROWS))
+    (tmp_path / "data.csv").write_text(f"x;y;length\n{body}Total;1,5;7\n")
+    text = suggested(tmp_path, tmp_path / "data.csv")
+    assert load_config(text).preprocessing.csv.decimal == ","
+    assert "x is left out: it holds numbers, and 'Total', which is none" in text
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -194,19 +194,19 @@ def _of_texts(
     numeric, odd = _as_numbers(distinct, decimal)
     if numeric:
         return _of_written_numbers(name, present, odd, target, decimal)
-    written = _written_otherwise(distinct)
+    written = _written_otherwise(distinct, decimal)
     if written:
         return Guess(name, None, written)
+    stray = _stray(distinct, decimal)
     dates = None if target else _of_dates(name, distinct)
     if dates is not None:
         return dates
     if target:
         if values > max(FEW, rows // 2):
-            return Guess(
-                name, None, f"nearly every row has its own value ({values} in {rows} rows)"
-            )
+            why = f"nearly every row has its own value ({values} in {rows} rows)"
+            return Guess(name, None, stray or why)
         return Guess(name, "category", f"{values} values")
-    members = _members(distinct)
+    members = 0 if stray else _members(distinct)
     if members:
         return Guess(name, "set", f"{members} members between commas", (("tokenizer", "comma"),))
     spaces = pc.count_substring_regex(pc.utf8_trim_whitespace(distinct), r"\s+")
@@ -216,7 +216,10 @@ def _of_texts(
     if words >= 2 and values > rows // 2:
         why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
         return Guess(name, "set", why)
-    return _of_labels(name, present, values, share)
+    found = _of_labels(name, present, values, share)
+    if not stray or found.type or _named_like_id(name):
+        return found
+    return Guess(name, None, stray)
 
 
 def _of_written_numbers(
@@ -311,11 +314,23 @@ def _words(name: str) -> list[str]:
     return [*kept.lower().split(), "".join(letter for letter in name if letter.isalnum()).lower()]
 
 
-def _written_otherwise(distinct: pa.Array) -> str | None:
+def _stray(distinct: pa.Array, decimal: str) -> str | None:
+    """Why texts are no numbers though nine in ten of them are, such as of a line of totals; None
+    for others."""
+    texts = pc.utf8_trim_whitespace(distinct)
+    number = pc.match_substring_regex(texts, _plain_number(decimal))
+    if pc.mean(number.cast(pa.float64())).as_py() < 0.9:
+        return None
+    others = texts.filter(pc.invert(number)).to_pylist()
+    odd = next((text for text in others if not _means_missing(text)), None)
+    return odd and f"it holds numbers, and {odd!r}, which is none; correct it or leave it empty"
+
+
+def _written_otherwise(distinct: pa.Array, decimal: str) -> str | None:
     """Why a column of numbers cannot be read as it is, and what to do; None for one that holds
     no numbers."""
     trimmed = pc.utf8_trim_whitespace(distinct)
-    plain = pc.match_substring_regex(trimmed, PLAIN_NUMBER)
+    plain = pc.match_substring_regex(trimmed, _plain_number(decimal))
     numbers = [
         plain,
         *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in WRITTEN_NUMBERS),
@@ -325,7 +340,8 @@ def _written_otherwise(distinct: pa.Array) -> str | None:
         either = pc.or_(either, each)
     if pc.mean(either.cast(pa.float64())).as_py() < 0.9:
         return None
-    for (_, what, how), found in zip(WRITTEN_NUMBERS, numbers[1:], strict=True):
+    for (_, what, how), shaped_so in zip(WRITTEN_NUMBERS, numbers[1:], strict=True):
+        found = pc.and_not(shaped_so, plain)
         if pc.any(found).as_py():
             example = trimmed.filter(found)[0].as_py()
             return f"its numbers have {what}, such as {example!r}; write {how}, and it is a number"
