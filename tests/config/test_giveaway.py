@@ -71,6 +71,14 @@ def test_a_few_rows_say_nothing() -> None:
     assert "tells target" not in found["code"]
 
 
+@pytest.mark.parametrize(("rows", "named"), [(4, False), (5, True)])
+def test_a_rare_class_may_be_told_by_what_is_missing(rows: int, named: bool) -> None:
+    rare = np.arange(ROWS) < rows
+    day = pa.array([f"2026-01-{1 + n % 28:02}" if each else None for n, each in enumerate(rare)])
+    found = lines(np.where(rare, *NAMES), day=day)
+    assert ("it tells target by itself" in found["day"]) is named
+
+
 def test_rows_without_a_target_do_not_count() -> None:
     target = pa.array([None if n % 3 == 0 else NAMES[int(g)] for n, g in enumerate(GONE)])
     reason = pa.array(["?!" if n % 3 == 0 else why for n, why in enumerate(WHY)])

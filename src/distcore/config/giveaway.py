@@ -26,6 +26,10 @@ LEAST = 20
 """Rows that have a target, that the commonest class gets wrong, or that have both numbers; fewer
 say nothing."""
 
+LEAST_MISSING = 5
+"""The same of a column that has a value in the rows of one class alone: chance makes no such
+column, and of a rare class few rows are looked at."""
+
 ROWS = 10_000
 """That are looked at for columns that tell the target."""
 
@@ -105,13 +109,14 @@ class _Wanted:
             return guess.type == "number" and _is_like(
                 _numbers(table[guess.name].filter(self._known)), self._values
             )
-        if self._wrong < LEAST:
+        if self._wrong < LEAST_MISSING:
             return False
         column, classes = table[guess.name].filter(self._known), self._values
         groupings = [_codes(pc.is_valid(column))]
-        if guess.type in ("binary", "category"):
+        enough = self._wrong >= LEAST
+        if enough and guess.type in ("binary", "category"):
             groupings.append(_codes(column))
-        elif guess.type == "number" and classes.max() == 1:
+        elif enough and guess.type == "number" and classes.max() == 1:
             groupings.append(_halves(_numbers(column), classes))
         return any(
             (each.max() + 1) * RARE <= len(classes)
