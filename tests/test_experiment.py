@@ -804,6 +804,55 @@ def test_starting_from_another_models_weights(place, trained):
         np.testing.assert_array_equal(each, theirs[name])
 
 
+def test_weights_that_know_values_by_other_codes_are_told(place):
+    """Codes go by how often a value occurs, so other rows may swap what the weights know."""
+    config = """
+        input_features: [{name: x, type: number}]
+        output_features: [{name: y, type: category}]
+        trainer: {epochs: 1}
+    """
+
+    def rows(*classes):
+        drawn = "".join(f"{row % 7},{classes[row % len(classes)]}\n" for row in range(60))
+        return place.write(f"{''.join(classes)}.csv", f"x,y\n{drawn}")
+
+    def begun_on(data):
+        given = ("--config_str", config, "--dataset", data, "--model_load_path", place.results)
+        return place.run("train", *given)
+
+    place.good("train", "--config_str", config, "--dataset", rows("a", "a", "b"))
+    swapped, new, same = (begun_on(rows(*each)) for each in ("abb", "acc", "aaab"))
+    assert re.search(r"know values of 'y' by other codes .* 'b' is here what 'a' was", swapped.err)
+    assert "'c' is here what 'a' was there" in new.err
+    assert "other codes" not in same.err
+    assert [each.code for each in (swapped, new, same)] == [0, 0, 0]
+    assert "other codes" not in begun_on(rows("d", "d", "e")).err, "nothing was known of them"
+    more = begun_on(rows("a", "a", "b", "c"))
+    assert more.code == 2
+    assert "each class, category and word has weights of its own" in more.err
+
+
+@pytest.mark.parametrize("role", ["input", "binary"])
+def test_weights_that_know_inputs_and_truths_by_other_codes_are_told(place, role):
+    """<UNK> is no value that the weights know."""
+    given = {"input": ("category", "number"), "binary": ("number", "binary")}[role]
+    config = "input_features: [{{name: x, type: {}}}]\noutput_features: [{{name: y, type: {}}}]\n"
+    config = config.format(*given) + "trainer: {epochs: 1}\n"
+
+    def train(values, *start):
+        rows = [f"{values[row % 3]},{row}" for row in range(60)]
+        if role == "binary":
+            rows = [",".join(reversed(row.split(","))) for row in rows]
+        data = place.write(f"{values}.csv", "\n".join(["x,y", *rows, ""]))
+        return place.good("train", "--config_str", config, "--dataset", data, *start)
+
+    train("aab")
+    start = ("--model_load_path", place.results)
+    told = train("bba" if role == "input" else "bbc", *start).err
+    assert re.search("'[bc]' is here what '[ab]' was", told)
+    assert "other codes" not in train("ccd", *start).err
+
+
 def test_the_config_as_text_and_flags_with_dashes(place):
     text = (place.folder / place.config).read_text()
     place.good(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import ResultsStore
+from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import ArtifactError, TrainingError
 from distcore_core.io.atomic import write_file
 from distcore_core.io.digest import digest_file
@@ -20,15 +20,16 @@ INITIAL = "initial.safetensors"
 """The weights of a module given from Python."""
 
 
-def check_weights(place: Path | ResultsStore) -> str:
-    """The sha256 of the weights to start from (`--model_load_path`). Raises ArtifactError, before
-    any work, if there is no whole model."""
+def check_weights(place: Path | ResultsStore) -> tuple[str, Mapping[str, JSON]]:
+    """(the sha256 of the weights to start from (`--model_load_path`), the metadata of the features
+    that they were trained on; of a file of weights alone none). Raises ArtifactError, before any
+    work, if there is no whole model."""
     from distcore_data.model_folder import find_model, model_here, read_manifest
     from distcore_torch.training.weights_file import check_header
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
         check_header(place)  # before all of it is read
-        return digest_file(place).sha256
+        return digest_file(place).sha256, {}
     if isinstance(place, Path) and place.is_file():
         raise ArtifactError(
             f"{place} (--model_load_path) is a file, and of files only .safetensors are read, "
@@ -38,7 +39,7 @@ def check_weights(place: Path | ResultsStore) -> str:
     with model_here(place) as path:
         manifest = read_manifest(find_model(path))
     best = manifest["extra"].get("weights", {}).get("best")
-    return str(manifest["files"].get(best, {}).get("sha256", ""))
+    return str(manifest["files"].get(best, {}).get("sha256", "")), manifest["metadata"]
 
 
 def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:

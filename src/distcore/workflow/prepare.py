@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from distcore_data.features import Features
 
 log = logging.getLogger("distcore")
+
+MARKER = re.compile("<.+>")
+"""What a vocabulary has beside values, such as <UNK>."""
 
 SETS_VERSION = "2"
 """Raised whenever given sets are put together otherwise; CACHE_VERSION is of all data."""
@@ -127,6 +131,36 @@ def tell_constant_targets(session: Session, cache: Cache) -> None:
                     name,
                     found["min"],
                 )
+
+
+def tell_other_codes(session: Session, cache: Cache, trained_on: Mapping[str, JSON]) -> None:
+    """Warn of features some of whose values have other codes than the weights to start from know
+    them by: a network cannot tell.
+
+    trained_on: the metadata of the features that the weights were trained on."""
+    from distcore_data.cache import open_cache
+
+    if not trained_on:
+        return
+    with open_cache(cache, session.plugins) as reader:
+        for name, metadata in reader.metadata.items():
+            there, here = (
+                each.get("idx2str") or each.get("bool2str") or ()
+                for each in (trained_on.get(name, {}), metadata)
+            )
+            pairs = list(zip(here, there, strict=False))
+            other = [pair for pair in pairs if pair[0] != pair[1]]
+            markers = {now for now, then in pairs if now == then and MARKER.fullmatch(str(now))}
+            if not other or (set(there) - markers).isdisjoint(here):  # nothing was known of any
+                continue
+            log.warning(
+                "The weights to start from (--model_load_path) know values of %r by other codes "
+                "than these data give them, and take one for another until they have learned "
+                "otherwise: %r is here what %r was there. Codes go by how often a value occurs: "
+                "train on the rows of both, or leave --model_load_path out.",
+                name,
+                *other[0],
+            )
 
 
 def check_storage(

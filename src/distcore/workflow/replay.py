@@ -138,7 +138,7 @@ def _started_from(initial: JSON, folder: Path, credentials: Credentials | None) 
         place = folder / INITIAL
     why = "they are others now."
     try:
-        if check_weights(model_place(place, credentials)) == initial["sha256"]:
+        if check_weights(model_place(place, credentials))[0] == initial["sha256"]:
             return place
     except (DistcoreError, OSError) as error:
         why = f"{str(error).rstrip('.')}."

@@ -19,6 +19,7 @@ from distcore.workflow.prepare import (
     check_storage,
     prepare,
     tell_constant_targets,
+    tell_other_codes,
 )
 from distcore.workflow.requests import (
     ConfigLike,
@@ -64,7 +65,7 @@ def run(asked: TrainRequest) -> Outcome:
     """`train` or `experiment`, from the config to the filled folder."""
     data = asked.data
     config, weights = asked.to_run()
-    start, initial = asked.start(config)
+    start, initial, trained_on = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
     if asked.saves_predictions and (place := folders.place_of(asked)) is not None:
         for _, dataset in data.given() or [(0, data.dataset)]:
@@ -91,6 +92,7 @@ def run(asked: TrainRequest) -> Outcome:
             stack.callback(session.closing.close)  # before that
         check_predictions(session, cache)
         tell_constant_targets(session, cache)
+        tell_other_codes(session, cache, trained_on)
         stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
             start = write_weights(session, weights)

@@ -141,7 +141,8 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
         raise ArtifactError(
             f"The weights in {where} are of another model than the config's: {listed(differ, 1)} "
             f"differ (there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
-            "Use the config that they were trained with."
+            "Use the config that they were trained with, and data with the same values of what is "
+            "no number: each class, category and word has weights of its own."
         )
     buffers = {name for name, _ in module.named_buffers()}  # a mask of infinities may be one
     if bad := not_finite((name, each) for name, each in weights.items() if name not in buffers):
