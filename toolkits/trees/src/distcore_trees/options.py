@@ -35,7 +35,7 @@ class TreeOptions(BaseModel):
         return self.trees_per_evaluation or max(1, self.num_boost_round // 20)
 
 
-NOT_THE_MODELS = ("num_threads",)
+HOW_FAST = ("num_threads",)
 """Options that only say how fast it trains."""
 
 HOW_LONG = ("num_boost_round", "early_stopping_rounds")

@@ -25,7 +25,7 @@ from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserEr
 from distcore_core.progress import Progress
 from distcore_torch.training.bound import BoundTrainer
 from distcore_torch.training.monitor import tell_passed_over
-from distcore_trees.options import NOT_THE_MODELS, TreeOptions
+from distcore_trees.options import HOW_FAST, TreeOptions
 from distcore_trees.outputs import Output, outputs_of, refuse_ragged
 from distcore_trees.rows import Rows, beside, category_columns, matrix, target_of
 
@@ -94,7 +94,7 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
     @property
     def bound(self) -> JSON:
         """Every option but that of the threads."""
-        found: JSON = self.options.model_dump(mode="json", exclude=set(NOT_THE_MODELS))
+        found: JSON = self.options.model_dump(mode="json", exclude=set(HOW_FAST))
         return found
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
