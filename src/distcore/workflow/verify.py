@@ -154,30 +154,42 @@ def verify(
         refuse_mixed(receipt, *(steps or (0, None)))
         with temporary_folder("verify") as scratch:
             replayed = replay(folder, receipt, scratch, given, steps, backend, view, credentials)
-            theirs, again = read_run(replayed, "The replay")
-            if theirs["data"].get("digest") != receipt["data"].get("digest"):
-                return Verified((OTHER_DATA.format(run),))
-            first, last = steps or (0, None)
-            wanted = {
-                step: each
-                for step, each in ledger.items()
-                if step >= first and (last is None or step <= last)
-            }
-            step, equal = first_difference(wanted, again)
-            compared = tuple(sorted(wanted.keys() & again.keys()))
-            if not compared:
-                raise UserError(
-                    f"The replay has no step in common with {run}/{LEDGER}. Give other --steps."
-                )
-            # A run that ended by an error has no model.
-            to_the_end = step is None and steps is None
-            other_model = to_the_end and _best(folder) not in ("", _best(replayed))
-            if steps and (starts := starts_within(receipt, *steps)):
-                receipt |= {"starts": starts, "ranks": [*starts.values()][-1]}
-            found = () if step is None and not other_model else causes_of(receipt, theirs)
-            # The replay has the run's config, but for where it ends.
-            causes = tuple(each for each in found if each.what != "trainer.train_steps")
-            return Verified((), compared, step, equal, causes, other_model)
+            return _compared(run, folder, replayed, receipt, ledger, steps)
+
+
+def _compared(
+    run: str | Path,
+    folder: Path,
+    replayed: Path,
+    receipt: JSON,
+    ledger: dict[int, str],
+    steps: tuple[int, int | None] | None,
+) -> Verified:
+    """The run against its replay, a folder each. run: as it was named."""
+    theirs, again = read_run(replayed, "The replay")
+    if theirs["data"].get("digest") != receipt["data"].get("digest"):
+        return Verified((OTHER_DATA.format(run),))
+    first, last = steps or (0, None)
+    wanted = {
+        step: each
+        for step, each in ledger.items()
+        if step >= first and (last is None or step <= last)
+    }
+    step, equal = first_difference(wanted, again)
+    compared = tuple(sorted(wanted.keys() & again.keys()))
+    if not compared:
+        raise UserError(
+            f"The replay has no step in common with {run}/{LEDGER}. Give other --steps."
+        )
+    # A run that ended by an error has no model.
+    to_the_end = step is None and steps is None
+    other_model = to_the_end and _best(folder) not in ("", _best(replayed))
+    if steps and (starts := starts_within(receipt, *steps)):
+        receipt |= {"starts": starts, "ranks": [*starts.values()][-1]}
+    found = () if step is None and not other_model else causes_of(receipt, theirs)
+    # The replay has the run's config, but for where it ends.
+    causes = tuple(each for each in found if each.what != "trainer.train_steps")
+    return Verified((), compared, step, equal, causes, other_model)
 
 
 def _refuse_under_way(run: str | Path, credentials: Any) -> None:
