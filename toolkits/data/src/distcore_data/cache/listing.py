@@ -227,24 +227,9 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     """A cache in a bucket, and the versions beside it that its manifest does not name.
 
     found: every object below the key. now: by the store's clock."""
-    files, entries, version = CacheFiles(store, f"{key}/"), [], None
+    files, entries = CacheFiles(store, f"{key}/"), list[Entry]()
     manifest = found.get(f"{key}/{MANIFEST}")
-    foreign = [
-        name
-        for name in map(_below, found)
-        if not BUCKETS_OWN.fullmatch(name) and not (manifest and IN_A_FOLDER.fullmatch(name))
-    ]
-    why = NOT_OURS.format(min(foreign)) if foreign else ""
-    if manifest is not None and not foreign:
-        try:
-            version = files.manifest(key).version
-        except StoreError:
-            raise
-        except CacheError:
-            content = read_if_there(store, f"{key}/{MANIFEST}") or b""
-            if named := NAMED.search(content):
-                version = named[1].decode()
-            why = "" if _is_a_caches(content, found) else NO_MANIFEST
+    version, why = _version_or_foreign(files, key, found)
     if why:
         size = sum(each.bytes for each in found.values())
         newest = max(each.modified for each in found.values())
@@ -280,6 +265,31 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
         size = sum(found[name].bytes for name in rest)
         entries.append(Entry(key, state, size, newest, paths=tuple(sorted(rest))))
     return entries
+
+
+def _version_or_foreign(
+    files: CacheFiles, key: str, found: dict[str, Stat]
+) -> tuple[str | None, str]:
+    """(the version that the manifest names, None if there is none; why it is no cache, or "")."""
+    has_manifest = f"{key}/{MANIFEST}" in found
+    foreign = [
+        name
+        for name in map(_below, found)
+        if not BUCKETS_OWN.fullmatch(name) and not (has_manifest and IN_A_FOLDER.fullmatch(name))
+    ]
+    if foreign:
+        return None, NOT_OURS.format(min(foreign))
+    if not has_manifest:
+        return None, ""
+    try:
+        return files.manifest(key).version, ""
+    except StoreError:
+        raise
+    except CacheError:
+        content = read_if_there(files.store, f"{key}/{MANIFEST}") or b""
+        named = NAMED.search(content)
+        version = named[1].decode() if named else None
+        return version, "" if _is_a_caches(content, found) else NO_MANIFEST
 
 
 def _below(name: str) -> str:
