@@ -111,18 +111,8 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
-        if isinstance(splitter, GivenSplitter) and len(np.unique(splitter.splits)) > 1:
-            for feature in (each.feature for each in bound):
-                if isinstance(feature, Spelling):
-                    states[feature.name] = feature.of_sets(states[feature.name])
-        found = run_all(  # popped: of millions of labels a state is as large as what is made of it
-            lambda each: _finish(each, states.pop(each.feature.name), dataset, hint),
-            bound,
-            processors(),
-        )
-        metadata = {
-            each.feature.name: finished for each, finished in zip(bound, found, strict=True)
-        }
+        of_sets = isinstance(splitter, GivenSplitter) and len(np.unique(splitter.splits)) > 1
+        metadata = _finished(bound, states, of_sets, dataset, hint)
         _tell(progress, "encode", total)
         writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
         with ThreadPoolExecutor(1, thread_name_prefix="distcore-metadata") as beside:
@@ -232,6 +222,23 @@ def _reduced(merge: Callable[[States, States], States], parts: Sequence[States])
     for part in parts[1:]:
         merged = merge(merged, part)
     return merged
+
+
+def _finished(
+    bound: Sequence[Bound], states: States, of_sets: bool, dataset: str, hint: Callable[[], str]
+) -> dict[str, JSON]:
+    """The metadata of each feature, of its statistics, which are given up. of_sets: whether they
+    are of several sets, which spell values each in its way."""
+    if of_sets:
+        for feature in (each.feature for each in bound):
+            if isinstance(feature, Spelling):
+                states[feature.name] = feature.of_sets(states[feature.name])
+    found = run_all(  # popped: of millions of labels a state is as large as what is made of it
+        lambda each: _finish(each, states.pop(each.feature.name), dataset, hint),
+        bound,
+        processors(),
+    )
+    return {each.feature.name: finished for each, finished in zip(bound, found, strict=True)}
 
 
 def _finish(bound: Bound, state: Any, dataset: str, hint: Callable[[], str]) -> JSON:
