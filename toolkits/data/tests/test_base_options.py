@@ -36,3 +36,17 @@ def test_no_two_threads_build_a_validator_at_once(monkeypatch):
     for each in threads:
         each.join()
     assert most == [1] * 5
+
+
+def test_a_schema_builds_the_models_of_its_defaults():
+    """Before 2.14 pydantic cannot write a default whose class is not built yet."""
+
+    class Inner(Options):
+        option: int = 1
+
+    class Outer(Options):
+        inner: Inner = Inner.model_construct()
+
+    assert not Inner.__pydantic_complete__
+    Outer.__get_pydantic_json_schema__({}, lambda schema: {})
+    assert Inner.__pydantic_complete__

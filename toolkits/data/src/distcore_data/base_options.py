@@ -15,9 +15,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 _building = threading.RLock()
 
@@ -35,6 +39,16 @@ class Deferred(BaseModel):
         built, and validate by the rules of its base."""
         with _building:
             return super().model_rebuild(**arguments)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """As pydantic's, which before 2.14 cannot write a default whose validator is not built."""
+        for field in cls.model_fields.values():
+            if isinstance(field.default, BaseModel):
+                type(field.default).model_rebuild()
+        return super().__get_pydantic_json_schema__(core_schema, handler)
 
 
 class Options(Deferred):
