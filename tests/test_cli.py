@@ -81,6 +81,45 @@ def test_a_folder_that_is_gone_is_told_before_anything_runs(tmp_path: Path) -> N
     assert "distcore: The folder in which this command was started is gone: " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name", "shown"),
+    [
+        ("ascii", "ü", rb"\xfc"),
+        ("latin-1", "☃", rb"\u2603"),
+        ("ascii:replace", "ü", b"?"),
+        ("utf-8", os.fsdecode(b"b\xff"), b"b\xff"),
+    ],
+)
+def test_what_standard_output_cannot_write_is_spelled_out(
+    tmp_path: Path, encoding: str, name: str, shown: bytes
+) -> None:
+    """An experiment ended with UnicodeEncodeError and exit code 1 at its last table."""
+    done = init(tmp_path, encoding, "--output", f"{name}.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"Wrote " + shown + b".yaml. "), done.stdout
+    assert "größe" in Path(tmp_path, f"{name}.yaml").read_text("utf-8")
+
+
+def test_init_prints_no_config_of_other_names(tmp_path: Path) -> None:
+    done = init(tmp_path, "ascii")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert rb"The config has '\xf6\xdf', for which the standard output's encoding" in done.stderr
+    done = init(tmp_path, "utf-8")
+    assert "größe" in done.stdout.decode(), done.stderr
+
+
+def init(folder: Path, encoding: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """`distcore init` of a small dataset, its standard output in an encoding."""
+    lines = [f"{n / 7},{'ab'[n % 2]}" for n in range(40)]
+    Path(folder, "d.csv").write_text("\n".join(["größe,y", *lines, ""]), "utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "distcore.cli.main", "init", "d.csv", "-t", "y", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+
+
 def test_debug_shows_the_traceback() -> None:
     def run(_: object) -> int:
         raise UserError("bad input")

@@ -93,6 +93,7 @@ def init(arguments: Namespace) -> int:
     rows = rows_about(first, target, format=arguments.data_format)
     text = suggest(tables, arguments.target, arguments.model, decimal, rows)
     if arguments.output is None:
+        _refuse_spelled(text)
         print(text, end="")
     else:
         refuse_taken(Path(arguments.output))
@@ -101,6 +102,22 @@ def init(arguments: Namespace) -> int:
         command = f"distcore experiment --config {arguments.output} {data}"
         print(f"Wrote {arguments.output}. Train with: {command}")
     return 0
+
+
+def _refuse_spelled(text: str) -> None:
+    """Raises UserError for a config whose names standard output has no bytes for: spelled out they
+    are others."""
+    from distcore_core.errors import UserError
+
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"The config has {text[error.start : error.end]!r}, for which the standard output's "
+            f"encoding ({encoding}) has no bytes. Write it to a file with --output config.yaml, or "
+            "set PYTHONIOENCODING=utf-8."
+        ) from error
 
 
 def refuse_taken(path: Path) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import codecs
 import gc
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,12 +35,17 @@ if TYPE_CHECKING:
 DATA = ("dataset", "training_set", "validation_set", "test_set")
 """Options that name rows, one of which a word without an option may stand for."""
 
+OF_PYTHON = ("strict", "surrogateescape")
+"""What Python does by itself with characters that an encoding lacks; the user chose any other."""
+
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
     """Run one command; returns the exit code. to_the_end: nothing but the end of this process
     follows."""
     _collect_seldom()
     _sleep_soon()
+    if to_the_end:
+        _spell_out()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if is_own(words):
         parsed = parse(build_parser(listed=asks_for_all(words)), words)
@@ -63,6 +70,22 @@ def _sleep_soon() -> None:
     0.1 s, which they do once numpy is imported; what they compute is the same. What the user has
     set stays."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
+
+
+def _spell_out() -> None:
+    """Let standard output spell out what its encoding has no bytes for, as standard error does: the
+    last line of a run that is whole must not make an error of it. Of a path that is no text come
+    the bytes that it has."""
+
+    def spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+        try:
+            return codecs.lookup_error("surrogateescape")(error)
+        except UnicodeError:
+            return codecs.backslashreplace_errors(error)
+
+    codecs.register_error("distcore.spelled", spelled)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in OF_PYTHON:
+        sys.stdout.reconfigure(errors="distcore.spelled")
 
 
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
