@@ -3,6 +3,7 @@ refusals. With the libraries of both of our plugins."""
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from distcore_core.errors import ConfigError, DifferentRun, UserError
 from distcore_data.seals import read_lines
 from distcore_testing import data
 from distcore_testing.trainer_runs import digests
+from distcore_torch.training import checkpoint
 
 TRAINERS = {
     "lightgbm": {"min_data_in_leaf": 5, "feature_fraction": 0.5},
@@ -284,6 +286,26 @@ def test_a_run_that_stopped_early_goes_on_with_more_patience(trainer, outputs, t
     assert stopped < log_of(again)[-1]["epoch"] == log_of(whole)[-1]["epoch"]
     if trainer == "lightgbm" or len(outputs) == 1:  # XGBoost draws anew at each checkpoint
         assert digests(Path(again.model)) == digests(Path(whole.model))
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_a_version_that_kept_whether_it_was_over(tmp_path):
+    options = {"num_boost_round": 12, "trees_per_evaluation": 2}
+    whole = trained(tmp_path, "xgboost", **options)
+    folder = Path(whole.directory) / "checkpoints"
+    older = checkpoint.load_newest(folder)
+    for standing in older.state["standings"]:
+        assert standing.pop("grown_out") is False
+        standing["over"] = True
+    shutil.rmtree(folder)
+    checkpoint.save(folder, older.step, older.tensors, older.state)
+    more = {**options, "num_boost_round": 20}
+    again = distcore.train(
+        config(tmp_path, "xgboost", **more),
+        data.table(600),
+        model_resume_path=whole.directory,
+        view="none",
+    )
+    assert log_of(again)[-1]["epoch"] == 20
 
 
 @BOTH

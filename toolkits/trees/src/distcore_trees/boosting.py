@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,12 @@ class Standing:
     best: int = 0
     value: float | None = None
     grown_out: bool = False
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Standing:
+        """One that a checkpoint keeps, of any version: an older one kept in place of grown_out
+        whether the forest was over, which is found again."""
+        return cls(**{each.name: saved[each.name] for each in fields(cls) if each.name in saved})
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ class TreeTrainer(BoundTrainer, Generic[OptionsType]):
             }
             trees = before.trees[number] if before is not None else None
             forest = self.begin(output, rows["train"], rows.get("validation"), seed, trees)
-            standing = Standing(**before.standings[number]) if before is not None else Standing()
+            standing = Standing.of(before.standings[number]) if before is not None else Standing()
             known = metrics[output.name]
             watched, asked_for = self._watched(output.name, known, wanted)
             watched = watched if len(parts) > 1 else "loss"
