@@ -102,6 +102,8 @@ class LightGBMForest:
         self._before = lightgbm.Booster(model_str=text) if text else None
         self._booster: lightgbm.Booster | None = None
         self._trees: list[int] = json.loads(trees) if trees else []
+        if self._before is not None and not trees:  # an older version: each round grew one
+            self._trees = list(range(1, self._before.current_iteration() + 1))
 
     def grow(self) -> bool:
         """See `distcore_trees.Forest`. Each tree draws its columns by a seed of its own, so that a
@@ -162,7 +164,9 @@ class LightGBMForest:
         """LightGBM's text format."""
         booster = self._booster or self._before
         assert booster is not None
-        text: str = booster.model_to_string(num_iteration=self._trees[rounds - 1])
+        # An older version may have counted a round more, which grew no tree.
+        trees = self._trees[min(rounds, len(self._trees)) - 1]
+        text: str = booster.model_to_string(num_iteration=trees)
         return text.encode()
 
 
