@@ -184,3 +184,10 @@ def test_an_option_that_is_not_carried_out_says_so_in_the_reference() -> None:
         "`tied` | string or null | `null` | Not carried out: only null.",
     ):
         assert f"| {row} |" in text
+
+
+def test_the_reference_says_what_a_block_takes_and_the_variable_that_adds_to_it() -> None:
+    (row,) = re.findall(r"^\| `block` \|.*$", reference_markdown(Plugins()), re.MULTILINE)
+    for named in ("`hdf5`", "`caches:hdf5`", "`distcore-hdf5`"):
+        assert named in row
+    assert "DISTCORE_BLOCK" in row

@@ -81,7 +81,15 @@ class _Builder:
             "defaults": self.defaults(),
             "backend": self.backend(),
             "plugins": _object(
-                {"block": {"type": "array", "items": {"type": "string"}}},
+                {
+                    "block": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Names of plugins (`hdf5`), those of one group "
+                        "(`caches:hdf5`), or distributions (`distcore-hdf5`). The environment "
+                        "variable DISTCORE_BLOCK adds others, with commas between them.",
+                    }
+                },
                 "Plugins that are not used.",
             ),
             "extensions": {

@@ -55,8 +55,9 @@ class Split(SplitShares):
     type: Literal["random", "stratify", "fixed", "datetime", "hash"] = Field(
         "random",
         description="random: by (seed, row number); stratify: the same shares in every class of "
-        "the column; fixed: the column says 0, 1 or 2; datetime: the earliest rows "
-        "train, the latest test, by dates such as 2026-11-21, 11/21/2026 or 2026-11-21 10:30:00, "
+        "the column; fixed: the column says 0, 1 or 2 (or train, validation or test); "
+        "datetime: the earliest rows train, the latest test, by dates such as 2026-11-21, "
+        "11/21/2026 or 2026-11-21 10:30:00, "
         "or by numbers, the smallest first: seconds since 1970, years, days as 20261121; hash: by "
         "the column's value as it is written: 7 and 7.0 are two, so once a row of a frame has no "
         "value, and pandas makes floats of its whole numbers, rows go to other splits (give such "

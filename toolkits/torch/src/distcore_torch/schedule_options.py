@@ -45,7 +45,10 @@ class Scheduling(Options):
         "training", description="Split whose metric is watched."
     )
     warmup_evaluations: NonNegative = Field(0, description="Evaluation rounds of linear warm-up.")
-    warmup_fraction: Fraction = Field(0.0, description="Fraction of all steps of linear warm-up.")
+    warmup_fraction: Fraction = Field(
+        0.0,
+        description="Fraction of all steps of linear warm-up; the longer of the two counts.",
+    )
 
 
 class Linear(Options):
