@@ -1,7 +1,7 @@
 """The functions of the Python interface; the command line calls the same ones.
 
-A dataset is a path, a glob, an fsspec URL, or any object with Arrow's PyCapsule interface (pandas,
-polars, pyarrow, DuckDB).
+A dataset is a path, a glob of Parquet files, an fsspec URL, or any object with Arrow's
+PyCapsule interface (pandas, polars, pyarrow, DuckDB).
 """
 
 from __future__ import annotations
