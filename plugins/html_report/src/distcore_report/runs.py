@@ -148,7 +148,13 @@ def _place(told: JSON, at: int) -> int:
 
 
 def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
+    """All of `each_run`, with their logs."""
+    return list(each_run(place, credentials))
+
+
+def each_run(place: str | Path, credentials: Any = None) -> Iterator[Run]:
     """The runs in a folder and in those below it, by name; of a search its trials, best first.
+    Whoever keeps none has no more logs in memory than those of one run, or of a search's trials.
 
     Args:
         place: A path, or an address in a bucket.
@@ -163,43 +169,42 @@ def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
 
     root = folder_or_address(place, "DIR")
     if not isinstance(root, Path):
-        return _in_bucket(root, credentials)
+        yield from _in_bucket(root, credentials)
+        return
     if not root.is_dir():
         raise UserError(
             f"{root}: there is no such folder. Give the folder of runs (default: results), or a "
             "run's."
         )
     real = Path(os.path.realpath(root))  # what lies above it is looked at, too
-    found = _runs(real, is_held).items()
-    return [replace(run, place=str(root / path.relative_to(real))) for path, run in found]
+    for path, run in _runs(real, is_held):
+        yield replace(run, place=str(root / path.relative_to(real)))
 
 
-def _in_bucket(address: str, credentials: Any) -> list[Run]:
+def _in_bucket(address: str, credentials: Any) -> Iterator[Run]:
     from distcore_data.stores import given_credentials
     from distcore_report.remote_runs import copied
 
     with copied(address, given_credentials(credentials), READ, DEPTH) as (root, held):
-        found = _runs(root, held)
-        return [
-            replace(run, place="/".join([address, *path.relative_to(root).parts]))
-            for path, run in found.items()
-        ]
+        for path, run in _runs(root, held):
+            yield replace(run, place="/".join([address, *path.relative_to(root).parts]))
 
 
-def _runs(root: Path, held: Callable[[Path], bool]) -> dict[Path, Run]:
-    """{folder: its run}, in the order of `find_runs`."""
-    found: dict[Path, Run] = {}
+def _runs(root: Path, held: Callable[[Path], bool]) -> Iterator[tuple[Path, Run]]:
+    """(folder, its run), in the order of `each_run`."""
     for search, folders in groupby(sorted(_folders(root, DEPTH)), _search_of):
         aim = _objective_of(search) if search is not None else None
-        runs = {each: replace(read_run(each, root, held), objective=aim) for each in folders}
-        if aim is not None:
-            scored = [
-                {"score": run.best if run.score is None else run.score, "name": run.name, "at": at}
-                for at, run in runs.items()
-            ]
-            runs = {each["at"]: runs[each["at"]] for each in aim.ordered(scored)}
-        found |= runs
-    return found
+        read = ((each, replace(read_run(each, root, held), objective=aim)) for each in folders)
+        if aim is None:
+            yield from read
+            continue
+        runs = dict(read)
+        scored = [
+            {"score": run.best if run.score is None else run.score, "name": run.name, "at": at}
+            for at, run in runs.items()
+        ]
+        for each in aim.ordered(scored):
+            yield each["at"], runs[each["at"]]
 
 
 def _search_of(folder: Path) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from distcore_data.figures import duration, number
 from distcore_data.table import table
-from distcore_report.runs import Run, find_runs
+from distcore_report.runs import Run, each_run
 
 CREDENTIALS = "JSON: what the bucket is opened with"
 
@@ -38,7 +38,7 @@ class RunsCommand:
 
     def run(self, arguments: Namespace) -> int:
         """Print them, by name."""
-        found = find_runs(arguments.directory, arguments.credentials)
+        found = each_run(arguments.directory, arguments.credentials)
         if arguments.json:
             print(json.dumps([as_json(each) for each in found], indent=2))
         else:
