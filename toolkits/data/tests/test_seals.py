@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import UserError
-from distcore_data import json_text
+from distcore_data import json_text, seals
 from distcore_data.arrow_list import ArrowList
 from distcore_data.json_text import MAPPINGS_AT_ONCE, in_line, indented
 from distcore_data.seals import (
@@ -110,6 +110,16 @@ def test_what_is_within_the_bounds_is_read():
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
     assert parse_json("[NaN]", finite=False) != [0]
     assert parse_json("3") == 3
+
+
+def test_a_short_document_is_not_searched_for_its_depth(monkeypatch):
+    looked = []
+    monkeypatch.setattr(seals, "_check_depth", looked.append)
+    for count in (MOST_DEPTH, MOST_DEPTH + 1):
+        assert parse_json("[" * count + "]" * count)
+    assert len(looked) == 1
+    assert parse_json(json.dumps("[" * (MOST_DEPTH + 1)))  # a text has no depth
+    assert len(looked) == 1
 
 
 @pytest.mark.parametrize("end", [b"", b"\\"])

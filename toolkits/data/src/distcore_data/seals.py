@@ -85,7 +85,7 @@ def parse_json(
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"it is no JSON: {error.msg} ({where})") from None
-    if isinstance(value, dict | list):
+    if brackets > MOST_DEPTH and isinstance(value, dict | list):  # fewer are nested no deeper
         _check_depth(value)
     return value
 
