@@ -230,7 +230,7 @@ def test_weights_to_start_from_are_looked_at_before_any_work(place, trained, mon
     for name, wrong in {"cut": content[:-8], "long": content + b"1", "empty": b""}.items():
         path = place.write(f"{name}.safetensors", wrong)
         with monkeypatch.context() as patch:
-            patch.delattr("distcore.workflow.results.digest_file")
+            patch.delattr("distcore.workflow.initial_weights.digest_file")
             message = place.refused("train", "--model_load_path", path)
         assert f"{name}.safetensors cannot be read as safetensors" in message
     place.good("train", "--model_load_path", place.write("\udcff.safetensors", content))
