@@ -241,11 +241,11 @@ def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
         (
             "a: 1\nb: {c: ${ENV:HOME}}\n",
             "line 2: YAML syntax error, column 9: expected ',' or '}', but got '{'. Within { } and "
-            '[ ] write the variable in quotes: "${ENV:NAME}"',
+            '[ ] quote the value, "${ENV:NAME}", or',
         ),
         (
             "# é\u2028# é\r\na: [${ENV:HOME}]\n",
-            'Within { } and [ ] write the variable in quotes: "${ENV:NAME}"',
+            'Within { } and [ ] quote the value, "${ENV:NAME}", or',
         ),
         ("a: {b: c {d: e}}\n", "but got '{'. Correct the YAML there"),
         ("a: *nowhere\n", "line 1: YAML syntax error, column 4: found undefined alias 'nowhere'"),

@@ -184,7 +184,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> Config
         problem = "a second document begins"
         hint = "Keep one document; remove the second `---`"
     elif mark and text[mark.index - 1 : mark.index + 5] == "${ENV:":
-        hint = 'Within { } and [ ] write the variable in quotes: "${ENV:NAME}"'
+        hint = 'Within { } and [ ] quote the value, "${ENV:NAME}", or give it a line of its own'
     return _refuse(
         source, f"YAML syntax error{column}: {problem}. {hint}.", mark.line + 1 if mark else 0
     )
