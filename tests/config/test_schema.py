@@ -178,10 +178,10 @@ def test_the_reference_has_a_page_for_every_section_that_has_options() -> None:
 def test_an_option_that_is_not_carried_out_says_so_in_the_reference() -> None:
     text = reference_markdown(Plugins())
     for row in (
-        "`vocab_file` | string or null | `null` | Not carried out: only null.",
-        "`should_embed` | boolean | `true` | Not carried out: only true.",
-        '`representation` | `dense`, `sparse` | `dense` | Not carried out: only "dense".',
-        "`tied` | string or null | `null` | Not carried out: only null.",
+        "`vocab_file` | `null` | `null` | Not carried out: only null.",
+        "`should_embed` | `true` | `true` | Not carried out: only true.",
+        '`representation` | `dense` | `dense` | Not carried out: only "dense".',
+        "`tied` | `null` | `null` | Not carried out: only null.",
     ):
         assert f"| {row} |" in text
 

@@ -48,7 +48,8 @@ class _Only(AfterValidator):
     accepted: str
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JSON:
-        return {**handler(core), "description": f"Not carried out: only {self.accepted}."}
+        told = f"Not carried out: only {self.accepted}."
+        return {"const": json.loads(self.accepted), "description": told}
 
 
 def by_type(
