@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import distcore
 from distcore.cli.main import main
 from distcore.config import load_config
+from distcore.config.guess import guess
 
 CONFIG = """\
 input_features:
@@ -182,7 +184,23 @@ def test_init_asks_for_no_points_where_it_reads_commas(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(f"x;y;length\n{body}Total;1,5;7\n")
     text = suggested(tmp_path, tmp_path / "data.csv")
     assert load_config(text).preprocessing.csv.decimal == ","
-    assert "x is left out: it holds numbers, and 'Total', which is none" in text
+    assert "; it holds numbers, and 'Total', which is none" in text
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([f"{row}{',.'[row % 2]}5" for row in range(ROWS)], "decimal points, .* 3.14 as 3,14,"),
+        ([f"1.{row + 100},5" for row in range(ROWS)], "points between thousands, .* as 1234,5,"),
+        ([f"{row % 90 + 1}.{row + 100}" for row in range(ROWS)], "points between thousands, "),
+        ([f"1,{row + 100}.5" for row in range(ROWS)], "commas between thousands, .* as 1234,5,"),
+        ([f"{row}%" for row in range(ROWS)], "percent signs, .* 0,12,"),
+    ],
+)
+def test_where_commas_are_read_init_asks_for_commas(texts: list[str], said: str) -> None:
+    found = guess("x", pa.chunked_array([texts]), decimal=",")
+    assert found.type is None
+    assert re.match(f"its numbers have {said}", found.why)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,19 +63,7 @@ TEXT_WORDS = 4.0
 
 PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
-POINTS = r"^[+-]?[1-9]\d{0,2}((\.\d{3})+,\d+|(\.\d{3}){2})$"  # of three points: an address
-WRITTEN_NUMBERS = (
-    (POINTS, "points between thousands", "1.234,5 as 1234,5"),
-    (THOUSANDS, "commas between thousands", "1,234.5 as 1234.5"),
-    (r"^[+-]?\d+,\d+$", "decimal commas", "3,14 as 3.14"),
-    (r"^[+-]?[\d.,]+ ?%$", "percent signs", "12% as 12 or 0.12"),
-    (
-        r"^[+-]?\p{Sc} ?[+-]?[\d.,]+$|^[+-]?[\d.,]+ ?(\p{Sc}|EUR|USD|GBP)$",
-        "currency signs",
-        "$12.50 as 12.50",
-    ),
-)
-"""(shape, what it has, how to write it): numbers that a feature `number` does not read."""
+"""Numbers with commas that can stand between thousands."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +192,8 @@ def _of_texts(
     if target:
         if values > max(FEW, rows // 2):
             why = f"nearly every row has its own value ({values} in {rows} rows)"
-            return Guess(name, None, stray or why)
-        return Guess(name, "category", f"{values} values")
+            return Guess(name, None, f"{why}{stray}")
+        return Guess(name, "category", f"{values} values{stray if values > FEW else ''}")
     members = 0 if stray else _members(distinct)
     if members:
         return Guess(name, "set", f"{members} members between commas", (("tokenizer", "comma"),))
@@ -217,9 +205,7 @@ def _of_texts(
         why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
         return Guess(name, "set", why)
     found = _of_labels(name, present, values, share)
-    if not stray or found.type or _named_like_id(name):
-        return found
-    return Guess(name, None, stray)
+    return replace(found, why=f"{found.why}{stray}") if values > FEW else found
 
 
 def _of_written_numbers(
@@ -314,16 +300,18 @@ def _words(name: str) -> list[str]:
     return [*kept.lower().split(), "".join(letter for letter in name if letter.isalnum()).lower()]
 
 
-def _stray(distinct: pa.Array, decimal: str) -> str | None:
-    """Why texts are no numbers though nine in ten of them are, such as of a line of totals; None
-    for others."""
+def _stray(distinct: pa.Array, decimal: str) -> str:
+    """What to add of texts of which nine in ten are numbers, such as beside a line of totals;
+    nothing of others."""
     texts = pc.utf8_trim_whitespace(distinct)
     number = pc.match_substring_regex(texts, _plain_number(decimal))
     if pc.mean(number.cast(pa.float64())).as_py() < 0.9:
-        return None
+        return ""
     others = texts.filter(pc.invert(number)).to_pylist()
     odd = next((text for text in others if not _means_missing(text)), None)
-    return odd and f"it holds numbers, and {odd!r}, which is none; correct it or leave it empty"
+    if odd is None:
+        return ""
+    return f"; it holds numbers, and {odd!r}, which is none: if they are amounts, correct that"
 
 
 def _written_otherwise(distinct: pa.Array, decimal: str) -> str | None:
@@ -331,16 +319,14 @@ def _written_otherwise(distinct: pa.Array, decimal: str) -> str | None:
     no numbers."""
     trimmed = pc.utf8_trim_whitespace(distinct)
     plain = pc.match_substring_regex(trimmed, _plain_number(decimal))
-    numbers = [
-        plain,
-        *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in WRITTEN_NUMBERS),
-    ]
+    written = _written_numbers(decimal)
+    numbers = [plain, *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in written)]
     either = numbers[0]
     for each in numbers[1:]:
         either = pc.or_(either, each)
     if pc.mean(either.cast(pa.float64())).as_py() < 0.9:
         return None
-    for (_, what, how), shaped_so in zip(WRITTEN_NUMBERS, numbers[1:], strict=True):
+    for (_, what, how), shaped_so in zip(written, numbers[1:], strict=True):
         found = pc.and_not(shaped_so, plain)
         if pc.any(found).as_py():
             example = trimmed.filter(found)[0].as_py()
@@ -363,6 +349,33 @@ def _is_counter(present: pa.ChunkedArray) -> bool:
 def _plain_number(decimal: str) -> str:
     """The shape of numbers with this decimal sign."""
     return PLAIN_NUMBER.replace(r"\.", re.escape(decimal))
+
+
+def _written_numbers(decimal: str) -> tuple[tuple[str, str, str], ...]:
+    """(shape, what it has, how to write it): numbers that a feature `number` does not read where
+    this is the decimal sign."""
+    mark = "," if decimal == "." else "."
+    decimals, marks = ("points", "commas") if decimal == "." else ("commas", "points")
+    d, m = re.escape(decimal), re.escape(mark)
+    return (
+        (
+            rf"^[+-]?[1-9]\d{{0,2}}({d}\d{{3}})+{m}\d+$",
+            f"{decimals} between thousands",
+            f"1{decimal}234{mark}5 as 1234{decimal}5",
+        ),
+        (
+            rf"^[+-]?[1-9]\d{{0,2}}({m}\d{{3}})+({d}\d+)?$",
+            f"{marks} between thousands",
+            f"1{mark}234{decimal}5 as 1234{decimal}5",
+        ),
+        (rf"^[+-]?\d+{m}\d+$", f"decimal {marks}", f"3{mark}14 as 3{decimal}14"),
+        (r"^[+-]?[\d.,]+ ?%$", "percent signs", f"12% as 12 or 0{decimal}12"),
+        (
+            r"^[+-]?\p{Sc} ?[+-]?[\d.,]+$|^[+-]?[\d.,]+ ?(\p{Sc}|EUR|USD|GBP)$",
+            "currency signs",
+            f"$12{decimal}50 as 12{decimal}50",
+        ),
+    )
 
 
 def _as_numbers(distinct: pa.Array, decimal: str) -> tuple[bool, tuple[str, ...]]:
