@@ -165,6 +165,14 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch, tmp_path):
     assert check.found == "10.0 GB free; this user may not write there"
 
 
+def test_a_machine_without_a_temporary_folder_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    (check,) = (each for each in doctor._machine() if "temporary" in each.what)
+    assert not check.well
+    assert "No usable temporary directory" in check.found
+
+
 @pytest.mark.parametrize(
     ("free", "well", "found"),
     [

@@ -96,10 +96,13 @@ def _machine() -> Iterator[Check]:
     yield Check("machine", "Python", sys.version_info >= (3, 11), platform.python_version())
     cpus = processors()
     yield Check("machine", "processors", cpus >= 1, str(cpus))
-    for what, folder in (
-        ("working folder", os.getcwd()),
-        ("temporary folder", tempfile.gettempdir()),
-    ):
+    folders = [("working folder", os.getcwd())]
+    try:
+        folders.append(("temporary folder", tempfile.gettempdir()))
+    except FileNotFoundError as error:
+        told = f"{error.strerror}: let TMPDIR name one that can be written and has room"
+        yield Check("machine", "temporary folder", False, told)
+    for what, folder in folders:
         free, writable = shutil.disk_usage(folder).free, os.access(folder, os.W_OK)
         told = f"{human_bytes(free)} free"
         if free < LEAST_FREE:

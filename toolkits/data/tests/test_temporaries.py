@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distcore_core.errors import UserError
 from distcore_core.io.atomic import DirectoryBuilder, write_file
 from distcore_data.dataset import Data
 from distcore_data.stores.local import LocalStore
@@ -114,6 +115,13 @@ def test_in_the_systems_folder_only_names_that_nobody_else_chooses(place: Path) 
         (place / "tmp" / name).mkdir()
     sweep_system()
     assert names(place / "tmp") == set(users)
+
+
+def test_a_system_without_a_folder_for_them(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(place / "gone")])
+    with pytest.raises(UserError, match="Let TMPDIR name a folder that can be written"):
+        sweep_system()
 
 
 def test_a_link_with_a_name_of_ours_is_not_followed(place: Path) -> None:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from distcore_core.errors import UserError
 from distcore_core.io.temporaries import BUILDING, RANDOM, REMOVING, delete, held_folder, is_named
 from distcore_data.locks import BUSY, is_held, locked_if_free
 
@@ -109,8 +110,16 @@ def sweep_tree(folder: Path) -> None:
 
 
 def sweep_system() -> None:
-    """Remove what this user's killed processes left in the system's temporary folder."""
-    for entry in entries(Path(tempfile.gettempdir())):
+    """Remove what this user's killed processes left in the system's temporary folder. Raises
+    UserError if there is none."""
+    try:
+        folder = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise UserError(
+            f"There is no folder for temporary files: {error.strerror}. Let TMPDIR name a folder "
+            "that can be written and has room, then run the same command again."
+        ) from error
+    for entry in entries(folder):
         if IN_SYSTEM.fullmatch(entry.name):
             remove_if_abandoned(Path(entry.path))
 
