@@ -530,6 +530,7 @@ def test_weights_in_a_bucket_are_opened_with_the_credentials_that_are_given(
 
     monkeypatch.setattr("distcore.workflow.replay.model_place", place)
     monkeypatch.setattr("distcore_data.model_folder.model_place", place)
+    monkeypatch.setattr("distcore_data.artifact.model_place", place)
     assert verify(folder, credentials={"key": "k"}).equal
     with pytest.raises(UserError, match=r"cannot be had: 403: no access\. Put them back"):
         verify(folder)

@@ -115,7 +115,7 @@ def finish(
     results.write(session, RECEIPT, found)
 
 
-def initial_weights(session: Session) -> JSON:
+def begun_with(session: Session) -> JSON:
     """What the receipt of the run to go on with says of the weights that it began with, as `write`
     takes it."""
     assert session.directory is not None

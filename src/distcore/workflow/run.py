@@ -108,7 +108,7 @@ def _train_and_save(
     initial: JSON | None,
 ) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test
-    split. Arguments: see `trained`."""
+    split. start, initial: see `trained`."""
     skip = asked.skip
     with trained(session, asked.data, cache, skip, start, initial, asked.going_on) as result:
         resuming = asked.going_on is not None
@@ -147,7 +147,7 @@ def trained(
     description = describe(session, data, cache)
     session.started()
     if going_on is not None:
-        begun_with = receipt.initial_weights(session)
+        begun_with = receipt.begun_with(session)
     else:
         begun_with = {receipt.BEGUN_WITH: initial}
         results.write(session, DESCRIPTION, description, skip, SKIP_TRAINING_DESCRIPTION)

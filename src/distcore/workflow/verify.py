@@ -185,7 +185,7 @@ def _compared(
     to_the_end = step is None and steps is None
     other_model = to_the_end and _best(folder) not in ("", _best(replayed))
     if steps and (starts := starts_within(receipt, *steps)):
-        receipt |= {"starts": starts, "ranks": [*starts.values()][-1]}
+        receipt = receipt | {"starts": starts, "ranks": [*starts.values()][-1]}
     found = () if step is None and not other_model else causes_of(receipt, theirs)
     # The replay has the run's config, but for where it ends.
     causes = tuple(each for each in found if each.what != "trainer.train_steps")

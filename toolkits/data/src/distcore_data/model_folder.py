@@ -63,8 +63,9 @@ def model_here(place: Path | ResultsStore) -> Iterator[Path]:
 def model_place(
     path: str | Path | ResultsStore, credentials: Credentials | None = None
 ) -> Path | ResultsStore:
-    """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see
-    `open_artifact`."""
+    """Where a model lies: a folder of this machine, or one in a bucket.
+
+    path: its place, or the store that holds it already. credentials: of a bucket."""
     if not isinstance(path, str | Path):
         return path
     place = folder_or_address(path, "The model's path")
@@ -151,7 +152,7 @@ def read_once(directory: Path, manifest: JSON) -> Iterator[None]:
 
 def read_manifest(directory: Path) -> JSON:
     """model.json, checked by its own digest, with every file it lists checked by length and
-    sha256: once while `open_artifact` has the trainer load the folder."""
+    sha256: once within `read_once`."""
     checked = _checked.get()
     if checked is not None and checked[0] == directory:
         return checked[1]

@@ -20,5 +20,6 @@ def lay_metadata(
         f"[distcore.{kind}]\n" + "".join(f"{entry} = {module}\n" for entry, module in each.items())
         for kind, each in offers.items()
     )
-    (info / "entry_points.txt").write_text("".join(groups))
+    if offers:
+        (info / "entry_points.txt").write_text("".join(groups))
     return info

@@ -270,7 +270,7 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
 def _version_or_foreign(
     files: CacheFiles, key: str, found: dict[str, Stat]
 ) -> tuple[str | None, str]:
-    """(the version that the manifest names, None if there is none; why it is no cache, or "")."""
+    """(the version that the manifest names, if one does; why it is no cache, or "")."""
     has_manifest = f"{key}/{MANIFEST}" in found
     foreign = [
         name
