@@ -50,10 +50,14 @@ def flags(place, how):
         "--cache-dir": ["--cache-dir", f"file://{place}/.distcore_cache"],
         "--config": ["--config", place / "config.yaml"],
         "--dataset": ["--dataset", place / "data.csv"],
+        "a folder": [place / ".distcore_cache"],
+        "a file": [place / "data.csv"],
     }[how]
 
 
-@pytest.mark.parametrize("how", ["--cache_dir", "--cache-dir", "--config", "--dataset"])
+@pytest.mark.parametrize(
+    "how", ["--cache_dir", "--cache-dir", "--config", "--dataset", "a folder", "a file"]
+)
 def test_where_it_looks(place, said, how):
     code, out, err = said("list", *flags(place, how))
     assert (code, err) == (0, "")
@@ -140,6 +144,8 @@ def test_prune_tells_what_it_does(place, said):
         (["verify", "--cache_dir", "{}", "ffff"], "begins with 'ffff'"),
         (["list", "--cache_dir", "{}/nowhere"], "nowhere (--cache_dir): there is no such folder"),
         (["verify", "--cache_dir", "{}/nowhere"], "there is no such folder"),
+        (["prune", "--unused", "nowhere"], "nowhere (--cache_dir): there is no such folder"),
+        (["list", "http://169.254.169.254/latest"], "is no store. Nothing was contacted"),
         (["prune", "--cache_dir", "{}/nowhere"], "there is no such folder"),
         (["list", "--dataset", "{}/nowhere/typo.csv"], "typo.csv: no such file"),
         (["list", "--config", "{}/plain.yaml"], "plain.yaml names no backend.cache_dir"),

@@ -223,7 +223,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
     """The words without those that `distcore train config.yaml data.csv` and `distcore predict
     results/experiment_run new.csv` name without an option, which go into what was parsed: a config
-    or a model, then a dataset."""
+    or a model, then a dataset; of `distcore cache list s3://bucket/caches` where caches lie."""
     if any(word.startswith("-") and word != "-" for word in words):
         return words
     left, options = list(words), vars(parsed)
@@ -238,6 +238,10 @@ def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
     if left and options.get("model_path", "") is None:
         parsed.model_path = left.pop(0)
     given = [options.get(name) for name in DATA]
+    of_caches = options.get("cache_dir", "") is None and not any(given)
+    if left and of_caches and not os.path.isfile(left[0]):  # a file is a dataset with caches beside
+        parsed.cache_dir = left.pop(0)
+        return left
     if left and "dataset" in options and not any(given):
         parsed.dataset = left.pop(0)
     return left
