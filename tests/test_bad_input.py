@@ -604,6 +604,7 @@ def test_a_class_never_seen_is_named_when_evaluating(place, trained):
         ("age,city\nold,Rome\n", r"line 2, column 'age': 'old' is not a number"),
         ("age,city\ninf,Rome\n", r"line 2, column 'age': inf is infinite"),
         ("age,city\n30\n", r"line 2: 1 value where the header has 2"),
+        ("sep=;\nage;city\n30;Rome\n", r"the first line, 'sep=;', is a note for Excel"),
         ("age,city\n", r"no rows"),
         ("", r"empty"),
     ],

@@ -4,6 +4,7 @@ config."""
 import datetime
 import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -247,6 +248,17 @@ def test_a_column_of_several_types_is_left_out(tmp_path, lines) -> None:
     text = suggest(sample(tmp_path / "rows.json", ROWS), ["target"])
     assert types(text) == {"height": "number"}
     assert "# mixed is left out: it holds values of several types" in text
+
+
+@pytest.mark.parametrize("rows", [1, 400_000])
+def test_a_row_with_more_values_than_columns_is_named(tmp_path, rows) -> None:
+    """Also where rows from all over a large file are looked at."""
+    good = "30,Rome,yes\n41,Bonn,no\n"
+    path = tmp_path / "odd.csv"
+    path.write_text(f"age,city,bought\n{good}30,Rome,yes,,\n{good * rows}")
+    said = "odd.csv, line 4: 5 values where the header has 3 columns: '30,Rome,yes,,'."
+    with pytest.raises(DataError, match=re.escape(said)):
+        sample(path, ROWS)
 
 
 def test_a_name_that_a_config_reads_as_the_environments_is_left_out(monkeypatch) -> None:

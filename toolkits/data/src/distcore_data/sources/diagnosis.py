@@ -25,7 +25,7 @@ def read_carefully(part: DelimitedRange, text: pa.Buffer, error: Exception) -> p
         return pa.RecordBatch.from_pylist(
             [], schema=pa.schema([(name, TYPES[raw]) for name, raw in part.raw])
         )
-    _refuse_ragged(part, text)
+    refuse_ragged(part, text)
     place = part.place(text)
     try:
         table = part.parse(text, {name: pa.binary() for name, _ in part.raw}, block=len(text) + 1)
@@ -45,7 +45,7 @@ def read_carefully(part: DelimitedRange, text: pa.Buffer, error: Exception) -> p
     return pa.record_batch(columns, names=[name for name, _ in part.raw])
 
 
-def _refuse_ragged(part: DelimitedRange, text: pa.Buffer) -> None:
+def refuse_ragged(part: DelimitedRange, text: pa.Buffer) -> None:
     """Raise DataError for the first row with more or fewer values than the header has names."""
     bad: list[Any] = []
 

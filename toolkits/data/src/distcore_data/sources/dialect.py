@@ -26,6 +26,8 @@ DELIMITERS = (",", ";", "\t", "|")
 HEAD = 1 << 18
 LONGEST_HEADER = 1 << 26
 LINES = 500
+EXCELS = re.compile(rb"sep=[^\r\n](?=[\r\n])", re.IGNORECASE)
+"""A first line that Excel alone understands."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ def _dialect(
         raise DataError(
             f"{shown}: {options.delimiter!r} is both preprocessing.csv.delimiter and "
             "preprocessing.csv.quote. Give one of them as another character."
+        )
+    if told := EXCELS.match(head, start):
+        raise DataError(
+            f"{shown}: the first line, {told[0].decode('latin-1')!r}, is a note for Excel, and the "
+            "header is below it. Remove the line."
         )
     delimiter, quote = _choose(head[start:], whole, options, prefer)
     first, end = next(records(head, start, delimiter, quote))

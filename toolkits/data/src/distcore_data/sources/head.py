@@ -232,6 +232,8 @@ def delimited_head(given: Given, prefer: str | None, rows: int, spread: bool = F
     """The first rows of as many bytes as may be looked at. prefer: the delimiter if nothing else
     tells."""
     from distcore_data.sources.delimited import prepare
+    from distcore_data.sources.delimited_range import DelimitedRange
+    from distcore_data.sources.diagnosis import refuse_ragged
 
     shown, options, limit = given.shown, given.options, given.head_bytes
     prepared = prepare(given.local, shown, options, given.place, prefer, limit)
@@ -244,7 +246,7 @@ def delimited_head(given: Given, prefer: str | None, rows: int, spread: bool = F
         file.seek(dialect.data_start)
         text = file.read(limit)
     whole = size <= limit and not prepared.cut
-    text = text[: _end_of_rows(text, dialect, rows, whole)]
+    text = first = text[: _end_of_rows(text, dialect, rows, whole)]
     if spread:
         further = _further(prepared.path, dialect.data_start, limit, dialect.newline)
         pieces = [each[: _end_of_rows(each, dialect, rows, False)] for each in further]
@@ -256,7 +258,12 @@ def delimited_head(given: Given, prefer: str | None, rows: int, spread: bool = F
     try:
         return _parsed(text, dialect, options)
     except pa.ArrowInvalid as error:
-        line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
+        start, raw = dialect.data_start, ((dialect.names[0], "string"),)
+        stop = start + len(first)
+        looked_at = DataFile.at(prepared.path, shown)
+        part = DelimitedRange(looked_at, start, stop, len(first), dialect, raw, options)
+        refuse_ragged(part, pa.py_buffer(first))
+        line = ranges.line_number(prepared.path, start, dialect.newline)
         raise DataError(
             f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). "
             "Correct them, or set preprocessing.csv.delimiter and quote."
