@@ -62,8 +62,6 @@ TEXT_WORDS = 4.0
 """Mean words of a value from which a column is text."""
 
 PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
-"""Numbers with commas that can stand between thousands."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def has_decimal_commas(column: pa.ChunkedArray) -> bool:
     if not is_of_numbers(column, ","):
         return False
     texts = pc.utf8_trim_whitespace(pc.unique(column.drop_null().cast(pa.string())))
-    between = pc.match_substring_regex(texts, THOUSANDS)
+    between = pc.match_substring_regex(texts, _with_thousands(".", ","))
     return bool(pc.any(pc.and_not(pc.match_substring(texts, ","), between)).as_py())
 
 
@@ -351,6 +349,11 @@ def _plain_number(decimal: str) -> str:
     return PLAIN_NUMBER.replace(r"\.", re.escape(decimal))
 
 
+def _with_thousands(decimal: str, mark: str) -> str:
+    """The shape of numbers with this decimal sign, and the mark between thousands."""
+    return rf"^[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+({re.escape(decimal)}\d+)?$"
+
+
 def _written_numbers(decimal: str) -> tuple[tuple[str, str, str], ...]:
     """(shape, what it has, how to write it): numbers that a feature `number` does not read where
     this is the decimal sign."""
@@ -364,7 +367,7 @@ def _written_numbers(decimal: str) -> tuple[tuple[str, str, str], ...]:
             f"1{decimal}234{mark}5 as 1234{decimal}5",
         ),
         (
-            rf"^[+-]?[1-9]\d{{0,2}}({m}\d{{3}})+({d}\d+)?$",
+            _with_thousands(decimal, mark),
             f"{marks} between thousands",
             f"1{mark}234{decimal}5 as 1234{decimal}5",
         ),
