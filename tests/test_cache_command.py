@@ -161,7 +161,8 @@ def test_mistakes_are_told(place, said, words, error):
 
 def test_caches_beside_a_dataset_that_is_gone_are_found(place, said):
     (place / "data.csv").unlink()
-    assert len(json.loads(said("list", "--json", "--dataset", place / "data.csv")[1])) == len(KEYS)
+    for named in (["--dataset", place / "data.csv"], [place / "data.csv"]):
+        assert len(json.loads(said("list", "--json", *named)[1])) == len(KEYS)
     assert said("prune", "--unused", "--dataset", place / "data.csv")[0] == 0
     assert json.loads(said("list", "--json", "--cache_dir", place / ".distcore_cache")[1]) == []
 
@@ -177,7 +178,8 @@ def test_where_no_run_was_yet_there_are_no_caches(place, said):
         code, out, err = said("verify", *how)
         assert (code, err) == (0, "")
         assert out.startswith("There are no caches in ")
-    assert said("list", "--dataset", place / "elsewhere" / "*.csv")[0] == 0
+    for how in (["--dataset"], []):
+        assert said("list", *how, place / "elsewhere" / "*.csv")[0] == 0
 
 
 @pytest.mark.parametrize("words", [[], ["drop"], ["list", "--unused"]])

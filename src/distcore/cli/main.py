@@ -239,12 +239,19 @@ def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
         parsed.model_path = left.pop(0)
     given = [options.get(name) for name in DATA]
     of_caches = options.get("cache_dir", "") is None and not any(given)
-    if left and of_caches and not os.path.isfile(left[0]):  # a file is a dataset with caches beside
+    if left and of_caches and not _names_rows(left[0]):
         parsed.cache_dir = left.pop(0)
         return left
     if left and "dataset" in options and not any(given):
         parsed.dataset = left.pop(0)
     return left
+
+
+def _names_rows(word: str) -> bool:
+    """Whether a word that may name the place of caches names the rows beside which they lie: those
+    may be gone, or be a pattern's."""
+    has_ending = os.path.splitext(word)[1] != "" and "://" not in word
+    return os.path.isfile(word) or (has_ending and not os.path.isdir(word))
 
 
 def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
