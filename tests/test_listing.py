@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.distributions import distribution
 
 from distcore.cli.main import main
 from distcore.workflow import probe
@@ -14,7 +15,6 @@ from distcore_core.contracts import ROLES
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import Plugins
-from distcore_testing.installed import lay_metadata
 
 SECONDS = 60
 """What each is given: enough on a busy machine, too."""
@@ -31,8 +31,7 @@ OFFENDERS = {
 def lay_down(folder, name, source):
     """A distribution that does its worst at import, and a good one behind it."""
     for module, code in ((name, source), (f"{name}_not", "DISTCORE_API = (1, 0)")):
-        lay_metadata(folder, module, {"trainers": {module: module}})
-        (folder / f"{module}.py").write_text(code + "\n")
+        distribution(folder, module, f"{code}\n", entry=module)
 
 
 @pytest.fixture

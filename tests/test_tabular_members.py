@@ -5,8 +5,7 @@ import json
 from functools import partial
 
 import pytest
-
-from distcore_testing.installed import lay_metadata
+from tests.distributions import distribution
 
 PLUGIN = """
 from distcore_core.hooks import hookimpl
@@ -168,11 +167,8 @@ def run(place, tmp_path):
 
 
 def install(site, name, entries):
-    module = name.replace("-", "_")
-    lay_metadata(
-        site, name, {f"tabular.{kind}": {entry: module} for kind, entry in entries.items()}
-    )
-    (site / f"{module}.py").write_text(PLUGIN)
+    offers = {f"tabular.{kind}": [entry] for kind, entry in entries.items()}
+    distribution(site, name, PLUGIN, offers=offers)
 
 
 @pytest.mark.system
