@@ -227,7 +227,8 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     """A cache in a bucket, and the versions beside it that its manifest does not name.
 
     found: every object below the key. now: by the store's clock."""
-    files, entries = CacheFiles(store, f"{key}/"), list[Entry]()
+    files = CacheFiles(store, f"{key}/")
+    entries: list[Entry] = []
     manifest = found.get(f"{key}/{MANIFEST}")
     version, why = _version_or_foreign(files, key, found)
     if why:
