@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any, NamedTuple
 from distcore.workflow import ports
 from distcore.workflow.listing import rows, together
 from distcore.workflow.probe import ask
-from distcore_core.errors import DistcoreError
+from distcore_core.errors import DistcoreError, UserError
 from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
 from distcore_data.figures import human_bytes
+from distcore_data.temporaries import system_folder
 from distcore_data.threads import processors
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
@@ -98,10 +98,9 @@ def _machine() -> Iterator[Check]:
     yield Check("machine", "processors", cpus >= 1, str(cpus))
     folders = [("working folder", os.getcwd())]
     try:
-        folders.append(("temporary folder", tempfile.gettempdir()))
-    except FileNotFoundError as error:
-        told = f"{error.strerror}: let TMPDIR name one that can be written and has room"
-        yield Check("machine", "temporary folder", False, told)
+        folders.append(("temporary folder", str(system_folder())))
+    except UserError as error:
+        yield Check("machine", "temporary folder", False, str(error))
     for what, folder in folders:
         free, writable = shutil.disk_usage(folder).free, os.access(folder, os.W_OK)
         told = f"{human_bytes(free)} free"

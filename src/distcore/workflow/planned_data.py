@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from distcore_core.contracts import JSON, SPLITS, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, ConfigError, DataError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
+from distcore_data.temporaries import system_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -286,6 +286,4 @@ def _stored_bytes(cache: Cache) -> int:
 
 def _existing(path: Path) -> Path:
     """The nearest folder that is there."""
-    return next(
-        (each for each in (path, *path.parents) if each.is_dir()), Path(tempfile.gettempdir())
-    )
+    return next((each for each in (path, *path.parents) if each.is_dir()), system_folder())

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -120,8 +121,9 @@ def test_in_the_systems_folder_only_names_that_nobody_else_chooses(place: Path) 
 def test_a_system_without_a_folder_for_them(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(place / "gone")])
-    with pytest.raises(UserError, match="Let TMPDIR name a folder that can be written"):
-        sweep_system()
+    for need in (sweep_system, temporary_folder("here").__enter__, partial(unnamed_file, "here")):
+        with pytest.raises(UserError, match="Let TMPDIR name a folder that can be written"):
+            need()
 
 
 def test_a_link_with_a_name_of_ours_is_not_followed(place: Path) -> None:

@@ -4,7 +4,6 @@ beside it."""
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -12,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from distcore_core.errors import CacheError
-from distcore_data.temporaries import unnamed_file
+from distcore_data.temporaries import system_folder, unnamed_file
 from distcore_torch.gather import take_lists, take_rows
 from distcore_torch.packing import pack_into, ragged_of
 
@@ -152,7 +151,7 @@ class FileStore:
 
     def __init__(self, layout: Layout, directory: str | None) -> None:
         self._layout, self.width, self.beside = layout, layout.words, layout.ragged
-        self._directory = directory or tempfile.gettempdir()
+        self._directory = directory or str(system_folder())
         self._matrix = self._new()
         self._lists = {name: (self._new(), self._new()) for name in layout.ragged}
         self._ends = dict.fromkeys(layout.ragged, 0)

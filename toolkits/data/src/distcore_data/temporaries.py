@@ -37,6 +37,17 @@ LOCK = ".lock"
 log = logging.getLogger("distcore")
 
 
+def system_folder() -> Path:
+    """The system's folder for temporary files. Raises UserError if there is none."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise UserError(
+            f"There is no folder for temporary files: {error.strerror}. Let TMPDIR name a folder "
+            "that can be written and has room, then run the same command again."
+        ) from error
+
+
 @contextmanager
 def temporary_folder(what: str) -> Iterator[Path]:
     """A folder of this user alone in the system's temporary folder, gone when the block ends.
@@ -48,7 +59,7 @@ def temporary_folder(what: str) -> Iterator[Path]:
     made: list[Path] = []
 
     def name() -> Path:
-        made.append(Path(tempfile.gettempdir(), f"distcore-{what}-{uuid.uuid4().hex}"))
+        made.append(Path(system_folder(), f"distcore-{what}-{uuid.uuid4().hex}"))
         return made[-1]
 
     try:  # from its name on: ctrl-C may come right after the folder was made
@@ -61,7 +72,7 @@ def temporary_folder(what: str) -> Iterator[Path]:
 
 def is_temporary(path: str | os.PathLike[str]) -> bool:
     """Whether a path lies in such a folder, and will be gone."""
-    place = os.path.relpath(os.path.abspath(path), tempfile.gettempdir())
+    place = os.path.relpath(os.path.abspath(path), system_folder())
     return IN_SYSTEM.fullmatch(place.split(os.sep)[0]) is not None
 
 
@@ -83,7 +94,7 @@ def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> Bin
         what: As for `temporary_folder`, if the file system gives no file without a name.
         folder: Where it lies; None: the system's temporary folder.
     """
-    place = Path(folder or tempfile.gettempdir())
+    place = Path(folder or system_folder())
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
         # Linux has the flag alone; elsewhere it is a folder that cannot be written to: EISDIR.
@@ -110,16 +121,8 @@ def sweep_tree(folder: Path) -> None:
 
 
 def sweep_system() -> None:
-    """Remove what this user's killed processes left in the system's temporary folder. Raises
-    UserError if there is none."""
-    try:
-        folder = Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise UserError(
-            f"There is no folder for temporary files: {error.strerror}. Let TMPDIR name a folder "
-            "that can be written and has room, then run the same command again."
-        ) from error
-    for entry in entries(folder):
+    """Remove what this user's killed processes left in the system's temporary folder."""
+    for entry in entries(system_folder()):
         if IN_SYSTEM.fullmatch(entry.name):
             remove_if_abandoned(Path(entry.path))
 

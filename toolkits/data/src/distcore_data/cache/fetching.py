@@ -3,7 +3,6 @@ before use."""
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from distcore_data.cache.manifest import REBUILD, FileEntry, Manifest
 from distcore_data.fast_digest import PassingDigest
 from distcore_data.os_errors import FULL, explained
 from distcore_data.stores import Seen, Store
+from distcore_data.temporaries import system_folder
 
 AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20
 """Most files, and bytes of files, that are fetched before they are asked for; one file always
@@ -41,7 +41,7 @@ class FetchedFiles(CacheFiles):
         """A file of the size that the manifest says, in the temporary folder."""
         advice = "point TMPDIR to a larger disk"
         with explained(
-            tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL
+            system_folder(), "files of the cache that are fetched", advice=advice, only=FULL
         ):
             return super().opened(entry, seen)
 

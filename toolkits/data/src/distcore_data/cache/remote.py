@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import re
-import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -37,7 +36,7 @@ from distcore_data.stores import Store
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.lease import Lease
 from distcore_data.stores.store import read_if_there
-from distcore_data.temporaries import temporary_folder
+from distcore_data.temporaries import system_folder, temporary_folder
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
@@ -67,7 +66,7 @@ class BucketBuilder(CacheBuilder):
         folder: Path | None = None,
     ) -> None:
         """folder: this process's place for scratch."""
-        super().__init__(folder or Path(tempfile.gettempdir()), key, format, plugins)
+        super().__init__(folder or system_folder(), key, format, plugins)
         self.close()  # nothing is kept on this disk, so nothing is forced to it
         self._syncer = None
         self.store = store
@@ -83,7 +82,7 @@ class BucketBuilder(CacheBuilder):
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
         with ExitStack() as stack:
             with explained(
-                tempfile.gettempdir(),
+                system_folder(),
                 "a shard on its way to the bucket",
                 advice="point TMPDIR elsewhere",
             ):

@@ -23,7 +23,6 @@ import logging
 import os
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ from distcore_data.os_errors import FULL, REFUSED, explained
 from distcore_data.stores import NAME, Credentials, Stat, Store, open_store
 from distcore_data.stores.addresses import without_password
 from distcore_data.stores.lease import is_lost
-from distcore_data.temporaries import temporary_folder
+from distcore_data.temporaries import system_folder, temporary_folder
 
 STARTED = "started.json"
 """What claims a run's folder."""
@@ -286,7 +285,7 @@ class Mirror:
         return self._bytes(name, self._size(name))
 
     def _bytes(self, name: str, size: int) -> bytes:
-        with self._opened(name, size, Path(tempfile.gettempdir())) as file:
+        with self._opened(name, size, system_folder()) as file:
             return file.read()
 
     def _size(self, name: str) -> int:
