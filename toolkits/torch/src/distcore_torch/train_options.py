@@ -170,8 +170,8 @@ class TrainerOptions(Options):
     )
     use_mixed_precision: bool | Literal["bf16", "fp16"] = Field(
         False,
-        description="true and bf16: bfloat16 autocast; fp16: float16 with a gradient scaler, "
-        "which is faster on GPUs alone.",
+        description="true and bf16: bfloat16 autocast; fp16: float16 with a gradient scaler, meant "
+        "for GPUs.",
     )
     regularization_lambda: Fraction = Field(
         0.0, description="Strength of the penalty on the weights."
