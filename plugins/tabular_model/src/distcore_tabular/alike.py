@@ -102,13 +102,10 @@ def _is_watched(part: nn.Module) -> bool:
     return any(map(vars(part).get, HOOKS))
 
 
-Layers = Callable[[torch.Tensor, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
-"""[C, B, inputs], C weights [outputs, inputs], C biases [outputs] or none → [B, C * outputs]."""
-
-
 def _at_once(
     given: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
 ) -> torch.Tensor:
+    """[C, B, inputs], C weights [outputs, inputs], C biases [outputs] or none → [B, C * outputs]"""
     factors = torch.stack(list(weights)).mT
     if biases:
         found = torch.baddbmm(torch.stack(list(biases)).unsqueeze(1), given, factors)
@@ -118,7 +115,7 @@ def _at_once(
 
 
 def _one_by_one(
-    given: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
+    given: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     layers = zip(given, weights, biases or repeat(None), strict=bool(biases))
     return torch.cat([products.linear(*layer).relu_() for layer in layers], 1)
@@ -139,10 +136,10 @@ def _same_bits(
         given, slope = drawn(count, rows, inputs), drawn(rows, count * outputs)
         weights = [drawn(outputs, inputs).requires_grad_(trained) for _ in range(count)]
         biases = [drawn(outputs).requires_grad_(trained) for _ in range(count * biased)]
+        # By itself each has its columns in memory of its own: some kernels go by the address.
+        columns = [each.clone() for each in given]
         ways: list[list[torch.Tensor]] = []
-        layers: Layers
-        for layers in (_at_once, _one_by_one):
-            found = layers(given, weights, biases)
+        for found in (_at_once(given, weights, biases), _one_by_one(columns, weights, biases)):
             ways.append([found])
             if trained:
                 ways[-1] += torch.autograd.grad(found, [*weights, *biases], slope)
