@@ -134,13 +134,13 @@ def test_a_second_scan_forgets_the_first(tmp_path):
     made.close()
 
 
-def test_few_partitions_are_cut_smaller_so_that_every_thread_has_some():
+def test_few_partitions_are_cut_smaller_so_that_every_thread_has_some(tmp_path):
     source = Rows([1, 1])
-    processor(4).scan(source)
+    processor(4).scan(source, tmp_path)
     assert source.asked == [16 << 20, 2 << 20]
     for count, asked in ((16, [16 << 20]), (17, [16 << 20, (16 << 20) * 17 // 20])):
         many = Rows([1] * count)
-        processor(4).scan(many)
+        processor(4).scan(many, tmp_path)
         assert many.asked == asked
 
 
