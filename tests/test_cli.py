@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,21 @@ def test_a_limit_of_memory_is_named_beside_what_it_may_have_caused(
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (700_000_000, -1))
     assert cli._guard(run, parse("plugins")) == 1
     assert "limited to 700.0 MB (ulimit -v), which may be why" in capsys.readouterr().err
+
+
+def test_a_system_without_a_thread_for_the_signals_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As under `ulimit -u`. It was a traceback."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert cli.main(["plugins"]) == 1
+    said = capsys.readouterr().err
+    assert "raise the limit of processes and threads" in said
+    assert "not expected" not in said
 
 
 def test_a_folder_that_is_gone_is_told_before_anything_runs(tmp_path: Path) -> None:

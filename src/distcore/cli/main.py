@@ -16,6 +16,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from distcore.cli import ludwig_flags
@@ -94,8 +95,10 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
     # Light modules, but --help has no need of them.
     from distcore_torch.signals import Stoppable
 
-    with Stoppable(owns_process=True, to_the_end=to_the_end) as stopping:
+    stopping = Stoppable(owns_process=True, to_the_end=to_the_end)
+    with ExitStack() as stack:
         try:
+            stopping = stack.enter_context(stopping)  # its thread may be one too many
             try:
                 _look_where_we_are()
                 return run(parsed)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
@@ -115,6 +116,13 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "raise that limit (`ulimit -f`), then" in in_words(OSError(errno.EFBIG, ""))
     assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
+    for error in (
+        RuntimeError("can't start new thread"),  # Python's
+        pa.ArrowException(f"Failed to launch worker thread: {os.strerror(errno.EAGAIN)}"),
+        BlockingIOError(errno.EAGAIN, "of a fork"),
+    ):
+        assert is_of_the_system(error)
+        assert "raise the limit of processes and threads (`ulimit -u`, or" in in_words(error)
     beside = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     beside.__context__ = PermissionError(errno.EACCES, "no", "/a/b")
     assert in_words(beside) == "", "its own words are not to be lost"

@@ -31,9 +31,14 @@ OF_THE_SYSTEM = (
         errno.EMFILE,
         errno.ENFILE,
         errno.ENOMEM,
+        errno.EAGAIN,
     }
 )
 """What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
+
+OF_THREADS = ("can't start new thread", os.strerror(errno.EAGAIN))
+"""What errors of Python and of libraries say, which are no OSError, where the system gives no
+thread."""
 
 WHOM = "The system refused "
 """How the note begins that names another process."""
@@ -118,8 +123,14 @@ def system_cause(error: BaseException, contexts: bool = True) -> OSError | None:
         seen.add(id(found))
         if isinstance(found, OSError) and found.errno in OF_THE_SYSTEM:
             return OSError(found.errno, os.strerror(found.errno), found.filename)
+        if _lacks_a_thread(found):
+            return OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         found = found.__cause__ or (found.__context__ if contexts else None)
     return None
+
+
+def _lacks_a_thread(error: BaseException) -> bool:
+    return isinstance(error, Exception) and any(each in str(error) for each in OF_THREADS)
 
 
 def note_whom(error: BaseException, whom: str, host: str) -> None:
@@ -133,7 +144,8 @@ def in_words(error: BaseException, then: str = "run the same command again.") ->
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
     limits are to blame. then: what is to be done once that is mended."""
     # Of a refused connection that was tried because a file could not be opened, this is not all.
-    found = system_cause(error, contexts=False) if isinstance(error, OSError) else None
+    itself = isinstance(error, OSError) or _lacks_a_thread(error)
+    found = system_cause(error, contexts=False) if itself else None
     if found is None:
         return ""
     where = f"{os.fsdecode(found.filename)}: " if found.filename is not None else ""
@@ -154,6 +166,8 @@ def in_words(error: BaseException, then: str = "run the same command again.") ->
         look = f"if this process may write no larger files, {LARGER}"
     elif found.errno == errno.ENFILE:
         look = "the machine's limit of open files is reached: end what holds them"
+    elif found.errno == errno.EAGAIN:
+        look = "raise the limit of processes and threads (`ulimit -u`, or that of the container)"
     elif found.errno == errno.ENOMEM:
         look = "end what takes this machine's memory"
     return (
