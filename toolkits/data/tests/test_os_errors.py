@@ -116,6 +116,8 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert "raise that limit (`ulimit -f`), then" in in_words(OSError(errno.EFBIG, ""))
     assert "end what holds them, then" in in_words(OSError(errno.ENFILE, "no more"))
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
+    long = in_words(OSError(errno.ENAMETOOLONG, "File name too long", "/a/b"))
+    assert long == "/a/b: File name too long. Give another path."
     for error in (
         RuntimeError("can't start new thread"),  # Python's
         pa.ArrowException(f"Failed to launch worker thread: {os.strerror(errno.EAGAIN)}"),

@@ -43,6 +43,9 @@ thread."""
 WHOM = "The system refused "
 """How the note begins that names another process."""
 
+NO_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+"""What is wrong with a path itself."""
+
 LARGER = "raise that limit (`ulimit -f`)"
 
 FEW_FILES = 100
@@ -143,6 +146,8 @@ def note_whom(error: BaseException, whom: str, host: str) -> None:
 def in_words(error: BaseException, then: str = "run the same command again.") -> str:
     """What to say of an error that nobody had more to say of; "" unless a disk or the system's
     limits are to blame. then: what is to be done once that is mended."""
+    if isinstance(error, OSError) and error.errno in NO_PATH and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}. Give another path."
     # Of a refused connection that was tried because a file could not be opened, this is not all.
     itself = isinstance(error, OSError) or _lacks_a_thread(error)
     found = system_cause(error, contexts=False) if itself else None
