@@ -86,15 +86,25 @@ def test_a_system_without_a_thread_for_the_signals_is_told_in_words(
     assert "not expected" not in said
 
 
-def test_a_folder_that_is_gone_is_told_before_anything_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["-m", "distcore.cli.main", "runs", "/"], 2),
+        (["-c", "import distcore; distcore.load('/nothing')"], 1),
+    ],
+    ids=["command", "function"],
+)
+def test_a_folder_that_is_gone_is_told_before_anything_runs(
+    tmp_path: Path, words: list[str], code: int
+) -> None:
     """MKL ends a process there, with exit code 2 and "Cannot load libtorch_cpu.so"."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    words = [sys.executable, "-m", "distcore.cli.main", "runs", str(tmp_path)]
+    words = [sys.executable, *words]
     script = 'cd "$0" && rmdir "$0" && exec "$@"'
     done = subprocess.run(["sh", "-c", script, str(folder), *words], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "distcore: The folder in which this command was started is gone: " in done.stderr
+    assert done.returncode == code
+    assert "The folder that this process works in is gone: change to" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
     """Call the command, which signals may stop; turn what it raises into a message and an exit
     code."""
     # Light modules, but --help has no need of them.
+    from distcore.workflow.arguments import check_working_folder
     from distcore_torch.signals import Stoppable
 
     stopping = Stoppable(owns_process=True, to_the_end=to_the_end)
@@ -100,7 +101,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
         try:
             stopping = stack.enter_context(stopping)  # its thread may be one too many
             try:
-                _look_where_we_are()
+                check_working_folder()
                 return run(parsed)
             finally:
                 stopping.settle()
@@ -109,20 +110,6 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
                 raise
             code, stopping.last_line = _told(error, stopping.received)
             return code
-
-
-def _look_where_we_are() -> None:
-    """Raises UserError in a folder that was removed: libraries end the process there, each in its
-    own words."""
-    from distcore_core.errors import UserError
-
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        raise UserError(
-            "The folder in which this command was started is gone: change to one that is there, "
-            "then run the same command again."
-        ) from error
 
 
 def _told(error: BaseException, received: int) -> tuple[int, str]:
