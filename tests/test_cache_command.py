@@ -76,6 +76,16 @@ def test_list_as_json(place, said):
     assert found[KEYS[0]]["source"] == {"digest": "d", "rows": 2000}
 
 
+def test_what_another_version_built_is_not_damaged(place, said, monkeypatch):
+    monkeypatch.setattr("distcore_data.cache.manifest.CACHE_VERSION", 99)
+    code, out, _ = said("verify", *flags(place, "--dataset"))
+    assert code == 0
+    assert f"{KEYS[0]} was not read: {place}/.distcore_cache/{KEYS[0]}/manifest.json was" in out
+    assert "written by an older distcore (cache version 3; this one reads 99)" in out
+    _, out, _ = said("verify", *flags(place, "--dataset"), "--json")
+    assert "older distcore" in json.loads(out)[0]["other_version"]
+
+
 def test_verify_names_what_is_damaged(place, said):
     code, out, _ = said("verify", *flags(place, "--dataset"))
     assert code == 0

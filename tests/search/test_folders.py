@@ -53,6 +53,12 @@ def test_another_search_is_refused_by_what_differs(tmp_path, path, value, named)
             refuse_another(before, mine, tmp_path)
 
 
+def test_other_versions_of_what_encodes_are_named(tmp_path):
+    before, mine = ({**MINE, "cache": "a" * 28 + rest * 12} for rest in "bc")
+    with pytest.raises(UserError, match=r"one: the versions that encode the data differ\."):
+        refuse_another(before, mine, tmp_path)
+
+
 def test_the_option_of_another_trainer_is_named(tmp_path):
     trees = {"type": "lightgbm", "num_leaves": 31}
     before = {**MINE, "trainer": trees}

@@ -138,24 +138,32 @@ def verify(arguments: Namespace) -> int:
     from distcore_core.errors import CacheError, StoreError
     from distcore_data.cache import Cache, examine
     from distcore_data.cache.listing import CACHES, list_caches
+    from distcore_data.cache.manifest import OtherVersion
 
     place, credentials = _place(arguments)
     entries = [entry for entry in list_caches(place, credentials) if entry.state in CACHES]
     reports: list[dict[str, Any]] = []
     for entry in _chosen(entries, arguments.keys, place):
+        other = ""
         try:
             read, damaged = examine(Cache.at(place, entry.key, credentials))
         except StoreError:
             raise
+        except OtherVersion as error:
+            read, damaged, other = 0, [], str(error)
         except CacheError as error:  # of the manifest
             read, damaged = 0, [str(error)]
-        reports.append({"key": entry.key, "bytes": read, "damaged": damaged})
+        found = {"key": entry.key, "bytes": read, "damaged": damaged, "other_version": other}
+        reports.append(found)
     if arguments.json:
         print(json.dumps(reports, indent=2))
     else:
         if not reports:
             print(f"There are no caches in {_shown(place)}.")
         for report in reports:
+            if report["other_version"]:
+                print(f"{report['key']} was not read: {report['other_version']}")
+                continue
             said = "is whole" if not report["damaged"] else "is damaged"
             print(f"{report['key']} {said}, {human_bytes(report['bytes'])} read")
             print(*(f"  {damage}\n" for damage in report["damaged"]), sep="", end="")

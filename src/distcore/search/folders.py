@@ -67,9 +67,13 @@ def held_folder(
 
 def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
     """Raise UserError naming everything in which the search of a folder was another one."""
+    from distcore_data.cache.manifest import same_recipe
     from distcore_torch.training.state import differences
 
-    named = {"cache": "the data or how they are prepared", "random_seed": "random_seed"}
+    prepared = "the data or how they are prepared"
+    if same_recipe(str(before["cache"]), str(mine["cache"])):
+        prepared = "the versions that encode the data"
+    named = {"cache": prepared, "random_seed": "random_seed"}
     # An older version noted no cache for a search whose trials have one each, nor which trainer.
     other = [words for name, words in named.items() if before[name] not in (None, mine[name])]
     sections = sorted({*before["config"], *mine["config"]} - {*FREE_TO_CHANGE})

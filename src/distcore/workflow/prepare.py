@@ -67,9 +67,7 @@ def prepare(session: Session, data: Data, check: Callable[[str], None] | None = 
         cache = Cache.at(root_of(session, data), key, session.config.backend.credentials)
 
         def build(builder: CacheBuilder) -> None:
-            tell_other_versions(
-                cache, {name: each.who for name, each in encoders_of(session, data).items()}
-            )
+            tell_other_versions(cache, encoders_of(session, data))
             rows = fill(session, data, source, chosen, builder)
             built.append((time.monotonic() - started, rows))
 

@@ -96,6 +96,16 @@ def test_a_damaged_cache_says_why(place):
     assert states(place)["c"] == "whole"
 
 
+@pytest.mark.parametrize(("now", "who"), [(99, "an older"), (0, "a newer")])
+def test_a_cache_of_another_version_is_not_called_damaged(place, monkeypatch, now, who):
+    monkeypatch.setattr("distcore_data.cache.manifest.CACHE_VERSION", now)
+    for entry in list_caches(place):
+        assert entry.state == "other version"
+        assert f"was written by {who} distcore (cache version 3; this one reads {now})" in entry.why
+    assert decided(prune(place, ALL)) == dict.fromkeys("abc", "removed")
+    assert list_caches(place) == []
+
+
 def test_a_place_with_nothing_in_it(tmp_path):
     assert list_caches(tmp_path) == list_caches(tmp_path / "missing") == []
     assert prune(tmp_path / "missing", ALL) == []

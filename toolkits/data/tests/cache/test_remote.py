@@ -26,6 +26,7 @@ import pytest
 
 from distcore_core.contracts import Column, PluginRef
 from distcore_core.errors import CacheError, StoreError, UserError
+from distcore_core.registry.index import Encoder
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import (
     SHARD_ROWS,
@@ -201,11 +202,34 @@ def test_a_cache_that_other_versions_built_is_told(tmp_path, kind, caplog):
     for rest in ("e" * 12, "f" * 12):
         cache = ensure_cache(place, recipe + rest, FORMAT, made)
     ensure_cache(place, "ee11" * 10, FORMAT, made)
-    tell_other_versions(cache, {"feature loud": "distcore-loud 0.1"})
+    tell_other_versions(cache, {"feature loud": Encoder("distcore-loud", "0.1", "0.1")})
     assert "other versions" not in caplog.text
-    tell_other_versions(cache, {"feature loud": "distcore-loud 0.2"})
+    tell_other_versions(cache, {"feature loud": Encoder("distcore-loud", "0.2", "0.2")})
     said = "was built with other versions: feature loud with distcore-loud 0.1, now distcore-loud"
     assert f"{recipe}eeeeeeeeeeee {said} 0.2." in caplog.text
+
+
+def test_a_cache_of_another_version_is_told(tmp_path, monkeypatch, caplog):
+    recipe = KEY[:RECIPE_LENGTH]
+    ensure_cache(tmp_path, recipe + "e" * 12, FORMAT, build)
+    monkeypatch.setattr("distcore_data.cache.manifest.CACHE_VERSION", 99)
+    tell_other_versions(Cache.at(tmp_path, recipe + "f" * 12), {})
+    assert "was written by an older distcore (cache version 3; this one reads 99)" in caplog.text
+
+
+def test_of_one_release_the_version_of_the_data_is_told(tmp_path, caplog):
+    def made(builder):
+        finish = builder.finish
+        builder.finish = partial(finish, made_by={"feature n": vars(Encoder("x", "1", "2"))})
+        build(builder)
+
+    recipe = KEY[:RECIPE_LENGTH]
+    ensure_cache(tmp_path, recipe + "e" * 12, FORMAT, made)
+    cache = Cache.at(tmp_path, recipe + "f" * 12)
+    tell_other_versions(cache, {"feature n": Encoder("x", "2", "2")})
+    assert not caplog.text  # encodes alike
+    tell_other_versions(cache, {"feature n": Encoder("x", "1", "3")})
+    assert "feature n with x 1 (data version 2), now x 1 (data version 3)" in caplog.text
 
 
 def test_removed_is_gone_manifest_first(s3, ensure):

@@ -915,6 +915,20 @@ def test_what_may_change_on_resume_and_what_may_not():
             check_identity(ours(), other, "here")
 
 
+def test_a_run_of_other_versions_is_refused_by_these():
+    from distcore_torch.training.state import check_identity
+
+    same = {"config": {}, "seed": 1, "global_batch_rows": 8, "loader": {"type": "packed"}}
+    saved = {**same, "cache": "a" * 28 + "b" * 12, "versions": {"x": "1.0", "y": "1"}}
+    ours = {**same, "cache": "a" * 28 + "c" * 12, "versions": {"x": "1.1", "y": "1"}}
+    check_identity({**ours, "versions": {"x": "1.0"}}, ours, "here")  # it encodes alike
+    with pytest.raises(CheckpointError, match=r'otherwise \(x was "1\.0" and is "1\.1"\)\. Res'):
+        check_identity(saved, ours, "here")
+    del saved["versions"]  # of a release that noted none
+    with pytest.raises(CheckpointError, match=r"other versions encode the same data otherwise\."):
+        check_identity(saved, ours, "here")
+
+
 def test_of_any_loader_the_options_that_change_no_batch_may_change(monkeypatch):
     """Whatever others are called; and the checkpoint is named where this release lacks one."""
     from distcore_core.registry.manager import Plugins

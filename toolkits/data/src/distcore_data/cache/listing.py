@@ -19,7 +19,7 @@ from pathlib import Path
 from distcore_core.errors import CacheError, StoreError, UserError
 from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER, closed_part
-from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, VERSION, Manifest
+from distcore_data.cache.manifest import FILE_NAME, KEY, MANIFEST, VERSION, Manifest, OtherVersion
 from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER, LEASE, NAMED
 from distcore_data.cache.use import READING, USED, users_here, users_there
@@ -52,7 +52,7 @@ BEGINS = b'{\n "digest": "'
 NOT_OURS = "it holds {}, which is none of a cache's files"
 NO_MANIFEST = f"it has no {MANIFEST} of distcore's"
 
-CACHES = ("whole", "damaged")
+CACHES = ("whole", "damaged", "other version")
 """States of what is a cache."""
 
 
@@ -60,13 +60,13 @@ CACHES = ("whole", "damaged")
 class Entry:
     """A cache, or what is left of one.
 
-    state: "whole", "damaged", "building", "left over", or "foreign", which has a name of ours and
-        other contents and is never touched.
+    state: "whole", "damaged", "other version" (of an older or newer distcore), "building", "left
+        over", or "foreign", which has a name of ours and other contents and is never touched.
     rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not
         known.
     source: digest and rows of the data it was made of. users: processes that are seen to use it;
-    in_use: whether any does. why: what is damaged or foreign. paths: names below the place that
-        go when it is removed."""
+    in_use: whether any does. why: what is damaged, foreign or of another version. paths: names
+        below the place that go when it is removed."""
 
     key: str
     state: str
@@ -323,6 +323,8 @@ def _described(files: CacheFiles, entry: Entry) -> Entry:
         manifest: Manifest | None = files.manifest(entry.key)
     except StoreError:
         raise
+    except OtherVersion as other:
+        return replace(entry, state="other version", why=str(other))
     except CacheError:
         manifest = None
     entry = replace(entry, state="damaged" if damage else "whole", why=damage or "")

@@ -38,6 +38,12 @@ HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 RECIPE_LENGTH = 28
 """Digits of a key for data and config alone; the rest is for the versions of what encodes them."""
 
+
+def same_recipe(key: str, other: str) -> bool:
+    """Whether two keys are of the same data and config."""
+    return key[:RECIPE_LENGTH] == other[:RECIPE_LENGTH]
+
+
 METADATA = "metadata"
 """The folder of what the features found, if that is too large to stand in the manifest."""
 
@@ -46,6 +52,11 @@ INLINE_BYTES = 4 << 20
 
 MOST_METADATA = 1 << 30
 """Bytes of metadata that are read back, so no more are written; a model holds them too."""
+
+
+class OtherVersion(CacheError):
+    """A cache that a distcore of another CACHE_VERSION built. Nothing says that it is damaged."""
+
 
 Part = Split | Literal["rows", "metadata"]
 
@@ -184,6 +195,8 @@ def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
     """Check a manifest's bytes. Raises CacheError saying what is wrong with the one at `where`."""
     try:
         return _parse(unsealed(content), key)
+    except OtherVersion as error:
+        raise OtherVersion(f"{where} {error}") from None
     except CacheError as error:
         raise CacheError(f"{where} {error} {REBUILD}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -201,11 +214,16 @@ def _plain(entry: FileEntry) -> JSON:
 
 
 def _parse(document: JSON, key: str) -> Manifest:
-    if document["version"] != CACHE_VERSION or document["shard_rows"] != SHARD_ROWS:
-        raise CacheError(
-            f"was written by cache version {document['version']}; this distcore reads "
-            f"{CACHE_VERSION}."
+    version = int(document["version"])
+    if version != CACHE_VERSION:
+        older = version < CACHE_VERSION
+        raise OtherVersion(
+            f"was written by {'an older' if older else 'a newer'} distcore (cache version "
+            f"{version}; this one reads {CACHE_VERSION}). "
+            + ("`distcore cache prune` frees its space." if older else "Read it with that one.")
         )
+    if document["shard_rows"] != SHARD_ROWS:
+        raise ValueError(f"its shards have {document['shard_rows']} rows, and not {SHARD_ROWS}")
     if document["key"] != key:
         raise CacheError(f"belongs to the cache {document['key']!r}, not to {key!r}.")
     splits: dict[Split, tuple[FileEntry, ...]] = {}
@@ -213,9 +231,9 @@ def _parse(document: JSON, key: str) -> Manifest:
         splits[split] = _entries(split, document["splits"][split]["shards"])
         if document["splits"][split]["rows"] != sum(entry.rows for entry in splits[split]):
             raise ValueError(f"the rows of {split} do not add up")
-    version = document.get("folder")
-    if version is not None and not (isinstance(version, str) and VERSION.fullmatch(version)):
-        raise ValueError(f"it names the folder {version!r}, which is none of a cache")
+    folder = document.get("folder")
+    if folder is not None and not (isinstance(folder, str) and VERSION.fullmatch(folder)):
+        raise ValueError(f"it names the folder {folder!r}, which is none of a cache")
     columns = [
         Column(name=each["name"], dtype=each["dtype"], width=each["width"])
         for each in document["columns"]
@@ -232,7 +250,7 @@ def _parse(document: JSON, key: str) -> Manifest:
         splits=splits,
         split_map=_entries("rows", document["split_map"]),
         document=document,
-        version=version,
+        version=folder,
         large=next(iter(_entries("metadata", document["large"])), None),
     )
 

@@ -1,4 +1,5 @@
-"""Caches of the same data and config that other versions of a plugin made: why there is no hit."""
+"""Caches of the same data and config that other versions of distcore or of a plugin made: why there
+is no hit."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import Encoder
 from distcore_data.cache.files import CacheFiles
-from distcore_data.cache.manifest import KEY, MANIFEST, RECIPE_LENGTH
+from distcore_data.cache.manifest import KEY, MANIFEST, RECIPE_LENGTH, OtherVersion
 from distcore_data.stores.local import LocalStore
 
 if TYPE_CHECKING:
@@ -20,23 +21,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("distcore")
 
 
-def tell_other_versions(cache: Cache, now: Mapping[str, str]) -> None:
+def tell_other_versions(cache: Cache, now: Mapping[str, Encoder]) -> None:
     """Say in a line which cache of the same data and config is there, and who made it, if there is
     one.
 
-    now: {what encodes: who it is}. A courtesy: what cannot be looked at is not told."""
+    now: {what encodes: who does}. A courtesy: what cannot be looked at is not told."""
     with suppress(DistcoreError, OSError, ValueError, TypeError, AttributeError):
         store = cache.store()
         for key in _others(store, cache.key):
             files = CacheFiles(store, f"{key}/")
-            then = {name: Encoder(**each).who for name, each in files.manifest(key).made_by.items()}
-            changed = [name for name in now if name in then and then[name] != now[name]]
+            try:
+                made_by = files.manifest(key).made_by
+            except OtherVersion as other:
+                log.warning("%s A cache for this one is built.", other)
+                return
+            then = {name: Encoder(**each) for name, each in made_by.items()}
+            changed = [
+                f"{name} with {then[name].who}, now {each.who}"
+                for name, each in now.items()
+                if name in then and then[name].encoding != each.encoding
+            ]
             if changed:
-                told = "; ".join(f"{name} with {then[name]}, now {now[name]}" for name in changed)
                 log.warning(
                     "The cache %s was built with other versions: %s. One is built for these.",
                     files.home,
-                    told,
+                    "; ".join(changed),
                 )
                 return
 

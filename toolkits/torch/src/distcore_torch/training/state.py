@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, DifferentRun
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.cache.manifest import same_recipe
 from distcore_data.flat_config import apart, flattened
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def identity(job: TrainJob, global_batch: int, bound: JSON) -> JSON:
         "global_batch_rows": global_batch,
         "loader": {"type": job.loader.name, **job.loader.options},
         "options": bound,
+        "versions": {each["distribution"]: each["version"] for each in job.plugins},
     }
 
 
@@ -169,7 +171,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     other = [*differences(_bound(before, exact), _bound(now, exact))]
     other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
-        other.append("the data, their preprocessing or the cache format differ (another cache)")
+        other.append(_why_another_cache(saved, ours))
     if saved["seed"] != ours["seed"]:
         other.append(f"random_seed was {saved['seed']} and is {ours['seed']}")
     if saved["global_batch_rows"] != ours["global_batch_rows"]:
@@ -187,8 +189,16 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     if other:
         raise DifferentRun(
             f"The checkpoint {where} is of another run: {'; '.join(other)}. "
-            "Resume with the config and data it was started with, or start a new run."
+            "Resume with the config, data and versions it was started with, or start a new run."
         )
+
+
+def _why_another_cache(saved: JSON, ours: JSON) -> str:
+    if not same_recipe(saved["cache"], ours["cache"]):
+        return "the data, their preprocessing or the cache format differ (another cache)"
+    known = saved.get("versions") or ours["versions"]  # older checkpoints do not say
+    changed = ", ".join(differences(known, ours["versions"]))
+    return f"other versions encode the same data otherwise{f' ({changed})' if changed else ''}"
 
 
 def differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
