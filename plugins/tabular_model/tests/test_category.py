@@ -282,6 +282,14 @@ def test_lowercase() -> None:
     assert made.encode(column(["rED", "Blue"]), metadata).to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_lowercase_leaves_the_unknown_that_missing_values_become_as_it_is(role) -> None:
+    made = feature(role, lowercase=True, missing_value_strategy="fill_with_const")
+    metadata = fitted(made, ["A", "b", None])
+    assert metadata["idx2str"] == ["<UNK>", "a", "b"]
+    assert made.encode(column(["A", None, "z"]), metadata).to_pylist() == [1, 0, 0]
+
+
 def test_an_output_has_no_unknown_class_and_marks_a_foreign_target() -> None:
     made = feature("output")
     metadata = fitted(made, ["a", "b", "a", None])

@@ -49,6 +49,10 @@ def test_lowercase_applies_to_the_vocabulary_and_to_the_rows():
     assert made.encode(sets("A,B"), metadata).to_pylist() == [[0, 1]]
 
 
+def test_most_common_does_not_count_the_unknown_that_has_a_code_already():
+    assert fitted(feature(most_common=1), "<UNK> a", "<UNK>")["idx2str"] == ["<UNK>", "a"]
+
+
 @pytest.mark.parametrize(
     ("options", "members"),
     [

@@ -56,6 +56,11 @@ def test_most_common_counts_words_and_lowercase_comes_first():
     assert metadata["idx2str"] == [*SPECIAL, "a"]
 
 
+def test_most_common_does_not_count_words_that_have_codes_already():
+    metadata = fitted(feature(most_common=1, tokenizer="space"), "<UNK> <PAD> <UNK> <PAD> a a b")
+    assert metadata["idx2str"] == [*SPECIAL, "a"]
+
+
 def test_a_text_is_framed_and_unknown_words_are_told():
     made = feature()
     metadata = fitted(made, "a b")

@@ -139,7 +139,9 @@ class CategoryFeature(TabularFeature):
         label."""
         label, preprocessing = None, self.options.preprocessing
         if self.missing == "fill_with_const":
-            label = clean(strings([preprocessing.fill_value]), preprocessing.lowercase)[0].as_py()
+            label = preprocessing.fill_value
+            if label != UNKNOWN:
+                label = clean(strings([label]), preprocessing.lowercase)[0].as_py()
         elif self.missing == "fill_with_mode":
             label = labels[0].as_py()
         if label is not None and missing:

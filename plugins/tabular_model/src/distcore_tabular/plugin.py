@@ -10,7 +10,7 @@ from distcore_core.plugin import hookimpl
 
 DISTCORE_API = (1, 0)
 
-DATA_VERSION = 3
+DATA_VERSION = 4
 """Raised whenever these features encode the same rows otherwise: caches and models of another
 are then refused."""
 

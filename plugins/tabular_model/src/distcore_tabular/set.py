@@ -29,8 +29,8 @@ class SetFeature(TokenizedFeature):
         text, "fill": codes of a missing set, "rows", "missing"}. Raises DataError if no set
         has a member."""
         state, fill = self.filled(state, UNKNOWN)
-        members = tokenizers.most_common(state.counts, self.options.preprocessing.most_common)
-        vocabulary = [UNKNOWN, *(member for member in members if member != UNKNOWN)]
+        limit = self.options.preprocessing.most_common
+        vocabulary = [UNKNOWN, *tokenizers.most_common(state.counts, limit, [UNKNOWN])]
         place = {member: code for code, member in enumerate(vocabulary)}
         return {
             "idx2str": vocabulary,

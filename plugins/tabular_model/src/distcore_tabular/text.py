@@ -148,8 +148,7 @@ class TextFeature(TokenizedFeature):
         options = self.options.preprocessing
         state, fill = self.filled(state, options.unknown_symbol)
         special = [STOP, START, options.padding_symbol, options.unknown_symbol]
-        words = tokenizers.most_common(state.counts, options.most_common)
-        vocabulary = special + [word for word in words if word not in special]
+        vocabulary = special + tokenizers.most_common(state.counts, options.most_common, special)
         longest = state.longest + 2
         limit = options.max_sequence_length or longest
         place = {word: code for code, word in enumerate(vocabulary)}

@@ -12,7 +12,7 @@ Where Arrow and Python differ:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from string import ascii_letters, digits
 from typing import NamedTuple
 
@@ -199,10 +199,13 @@ def _sorted(tokens: pa.Array, counts: np.ndarray) -> Counts:
     return Counts(tokens.take(order), counts[to_numpy(order)])
 
 
-def most_common(counted: Counts, limit: int | None) -> list[str]:
-    """Tokens by (most often first, then the token's bytes), at most `limit`."""
-    order = np.argsort(-counted.counts, kind="stable")[:limit]
-    return counted.tokens.take(from_numpy(order)).to_pylist()
+def most_common(counted: Counts, limit: int | None, but: Sequence[str] = ()) -> list[str]:
+    """Tokens by (most often first, then the token's bytes), at most `limit`. but: those that have
+    codes already."""
+    most = None if limit is None else limit + len(but)
+    order = np.argsort(-counted.counts, kind="stable")[:most]
+    found: list[str] = counted.tokens.take(from_numpy(order)).to_pylist()
+    return [token for token in found if token not in but][:limit]
 
 
 def codes_of(tokens: Tokens, vocabulary: Vocabulary, unknown: int) -> np.ndarray:
