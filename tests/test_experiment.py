@@ -853,6 +853,34 @@ def test_weights_that_know_inputs_and_truths_by_other_codes_are_told(place, role
     assert "other codes" not in train("ccd", *start).err
 
 
+def test_weights_that_know_numbers_as_truths_by_other_codes_are_told(place):
+    """What was true, 1, is here the smaller of 1 and 2, and so false."""
+    config = """
+        input_features: [{name: x, type: number}]
+        output_features: [{name: y, type: binary}]
+        trainer: {epochs: 1}
+    """
+
+    def train(values, *start):
+        rows = [f"{row},{values[row % 2]}" for row in range(60)]
+        data = place.write(f"{'_'.join(values)}.csv", "\n".join(["x,y", *rows, ""]))
+        return place.good("train", "--config_str", config, "--dataset", data, *start).err
+
+    train(("0", "1"))
+    start = ("--model_load_path", place.results)
+    assert re.search("'1' is here what '0' was", train(("1", "2"), *start))
+    assert "other codes" not in train(("0.0", "1.0"), *start)
+    assert "other codes" not in train(("7", "8"), *start)
+
+
+def test_weights_of_other_versions_of_what_encodes_are_told(place, monkeypatch):
+    place.good("train")
+    monkeypatch.setattr("distcore_tabular.plugin.DATA_VERSION", 99)
+    told = place.good("train", "--model_load_path", place.results).err
+    assert re.search(r"were trained on what distcore-tabular \S+ \(data version \d+\) enc", told)
+    assert re.search(r"and distcore-tabular \S+ \(data version 99\) encodes otherwise", told)
+
+
 def test_the_config_as_text_and_flags_with_dashes(place):
     text = (place.folder / place.config).read_text()
     place.good(

@@ -21,9 +21,9 @@ INITIAL = "initial.safetensors"
 
 
 def check_weights(place: Path | ResultsStore) -> tuple[str, Mapping[str, JSON]]:
-    """(the sha256 of the weights to start from (`--model_load_path`), the metadata of the features
-    that they were trained on; of a file of weights alone none). Raises ArtifactError, before any
-    work, if there is no whole model."""
+    """(the sha256 of the weights to start from (`--model_load_path`), the manifest of their model;
+    of a file of weights alone {}). Raises ArtifactError, before any work, if there is no whole
+    model."""
     from distcore_data.model_folder import find_model, model_here, read_manifest
     from distcore_torch.training.weights_file import check_header
 
@@ -39,7 +39,7 @@ def check_weights(place: Path | ResultsStore) -> tuple[str, Mapping[str, JSON]]:
     with model_here(place) as path:
         manifest = read_manifest(find_model(path))
     best = manifest["extra"].get("weights", {}).get("best")
-    return str(manifest["files"].get(best, {}).get("sha256", "")), manifest["metadata"]
+    return str(manifest["files"].get(best, {}).get("sha256", "")), manifest
 
 
 def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,30 +135,57 @@ def tell_other_codes(session: Session, cache: Cache, trained_on: Mapping[str, JS
     """Warn of features some of whose values have other codes than the weights to start from know
     them by: a network cannot tell.
 
-    trained_on: the metadata of the features that the weights were trained on."""
+    trained_on: the manifest of the weights' model, {} if there is none."""
     from distcore_data.cache import open_cache
 
     if not trained_on:
         return
+    _tell_other_encoders(session, trained_on.get("encoders") or {})
     with open_cache(cache, session.plugins) as reader:
         for name, metadata in reader.metadata.items():
-            there, here = (
-                each.get("idx2str") or each.get("bool2str") or ()
-                for each in (trained_on.get(name, {}), metadata)
-            )
+            there, here = map(_by_code, (trained_on["metadata"].get(name, {}), metadata))
             pairs = list(zip(here, there, strict=False))
-            other = [pair for pair in pairs if pair[0] != pair[1]]
+            other = [pair for pair in pairs if pair[0] != pair[1] and None not in pair]
             markers = {now for now, then in pairs if now == then and MARKER.fullmatch(str(now))}
             if not other or (set(there) - markers).isdisjoint(here):  # nothing was known of any
                 continue
             log.warning(
                 "The weights to start from (--model_load_path) know values of %r by other codes "
                 "than these data give them, and take one for another until they have learned "
-                "otherwise: %r is here what %r was there. Codes go by how often a value occurs: "
-                "train on the rows of both, or leave --model_load_path out.",
+                "otherwise: %r is here what %r was there. Codes go by which values occur, and how "
+                "often: train on the rows of both, or leave --model_load_path out.",
                 name,
                 *other[0],
             )
+
+
+def _by_code(metadata: JSON) -> Sequence[str | None]:
+    """What the values of a feature are called, in the order of their codes. Of numbers that are one
+    of two, which are called False and True, the numbers."""
+    if metadata.get("kind") != "number":
+        return metadata.get("idx2str") or metadata.get("bool2str") or ()
+    found = {code: label for label, code in metadata["str2bool"].items()}
+    return [found.get(code) for code in (0, 1)]
+
+
+def _tell_other_encoders(session: Session, saved: Mapping[str, Mapping[str, str]]) -> None:
+    """Warn of weights to start from that were trained on what other versions encode."""
+    from distcore_core.registry.index import Encoder
+
+    changed: dict[tuple[str, str], list[str]] = {}
+    for key, now in session.features.encoders.items():
+        then = Encoder(**saved[key]) if key in saved else now
+        if then.encoding != now.encoding:
+            changed.setdefault((then.who, now.who), []).append(shown(key))
+    for (before, after), names in changed.items():
+        log.warning(
+            "The weights to start from (--model_load_path) were trained on what %s encodes (%s), "
+            "and %s encodes otherwise: they may take some values for others until they have "
+            "learned otherwise.",
+            before,
+            ", ".join(names),
+            after,
+        )
 
 
 def check_storage(

@@ -112,16 +112,16 @@ class TrainRequest:
     def start(
         self, config: RunConfig
     ) -> tuple[Path | ResultsStore | None, JSON | None, Mapping[str, JSON]]:
-        """(the model to start from, what the receipt says of it, the metadata of the features that
-        it was trained on). Raises ArtifactError, before any work, if there is no whole one."""
+        """(the model to start from, what the receipt says of it, its manifest). Raises
+        ArtifactError, before any work, if there is no whole one."""
         if self.model_load_path is None:
             return None, None, {}
         from distcore_data.model_folder import model_place
 
         place = model_place(self.model_load_path, config.backend.credentials)
         where = os.path.abspath(place) if isinstance(place, Path) else place.url
-        sha256, metadata = check_weights(place)
-        return place, {"path": where, "sha256": sha256}, metadata
+        sha256, manifest = check_weights(place)
+        return place, {"path": where, "sha256": sha256}, manifest
 
 
 @dataclass(frozen=True, kw_only=True)
