@@ -36,6 +36,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.setattr(texts, "compiled", None)
     elif texts.compiled is None:
         pytest.skip("built without a C compiler")
+    else:
+        monkeypatch.setattr(texts, "FEW", 0)
     return
 
 

@@ -25,6 +25,9 @@ try:
 except ImportError:
     compiled = None
 
+FEW = 64
+"""Texts that Arrow encodes sooner than the compiled code has memory for its table."""
+
 
 def dictionary_encode(values: pa.Array) -> pa.DictionaryArray:
     """The values [n] as int32 codes in a dictionary of those that occur, in the order of their
@@ -34,7 +37,7 @@ def dictionary_encode(values: pa.Array) -> pa.DictionaryArray:
         values: Of any type that Arrow encodes.
     """
     buffers = _buffers(values)
-    if compiled is None or buffers is None:
+    if compiled is None or buffers is None or len(values) < FEW:
         return values.dictionary_encode()
     offsets, data, valid = buffers
     count, wide = len(values), pt.is_large_string(values.type)

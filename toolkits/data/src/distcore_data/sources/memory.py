@@ -113,8 +113,11 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
         else:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
             if of_pandas:
-                for (name, values), type_ in zip(dataset.items(), table.schema.types, strict=False):
-                    _refuse_mixed_times(values, type_, f"{shown}, column {str(name)!r}")
+                types = zip(dataset, table.schema.types, strict=False)
+                for place, (name, type_) in enumerate(types):
+                    if pt.is_date(type_) or pt.is_timestamp(type_):  # a Series is dear
+                        where = f"{shown}, column {str(name)!r}"
+                        _refuse_mixed_times(dataset.iloc[:, place], type_, where)
     except OverflowError as error:
         raise _too_large(shown) from error
     except UnicodeEncodeError as error:

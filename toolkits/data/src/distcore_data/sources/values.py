@@ -9,8 +9,8 @@ would parse. So 1 reads as "1", 1.0 as "1.0", True as "True" (or 1.0 as a number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import numpy as np
@@ -252,12 +252,18 @@ def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -
     return encoded.dictionary.take(encoded.indices)
 
 
-def _without(texts: pa.Array, null_values: Iterable[str]) -> pa.Array:
+def _without(texts: pa.Array, null_values: tuple[str, ...]) -> pa.Array:
     """The texts with null spellings made null."""
-    missing = pc.is_in(texts, strings(list(null_values)))
-    if not pc.any(missing).as_py():
+    missing = pc.is_in(texts, options=_spellings(null_values))
+    if not missing.true_count:
         return texts
     return pc.if_else(missing, null(texts.type), texts)
+
+
+@lru_cache
+def _spellings(null_values: tuple[str, ...]) -> pc.SetLookupOptions:
+    """Kept, for a row may have hundreds of columns."""
+    return pc.SetLookupOptions(strings(null_values))
 
 
 def _texts(values: pa.Array, unit: str | None) -> pa.Array:
