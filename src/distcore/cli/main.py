@@ -141,6 +141,11 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
     if isinstance(error, DistcoreError):
         _say(said := f"distcore: {error}")
         return error.exit_code, said
+    from distcore.cli.requirements import missing_requirement
+
+    if words := missing_requirement(error):  # before what needs numpy is imported
+        _say(said := f"distcore: {words}")
+        return 1, said
     from distcore_data.blame import notes_of
     from distcore_data.memory import limit_in_words
     from distcore_data.os_errors import in_words
