@@ -85,6 +85,17 @@ def test_a_constant_target_is_predicted_and_told(tmp_path, caplog):
     assert [each[: len(told)] for each in caplog.messages].count(told) == 1
 
 
+@pytest.mark.parametrize(("scale", "is_told"), [(1e-4, True), (1.0, False)])
+def test_a_target_that_logarithms_bring_too_close_together_is_told(
+    scale, is_told, tmp_path, caplog
+):
+    given = config(tmp_path, preprocessing={"normalization": "log1p"})
+    scores, _, _ = scores_and_errors(tmp_path, given, table(scale=scale, shift=1000.0))
+    told = "Output 'y': encoded with normalization log1p its values lie so close together"
+    assert any(each.startswith(told) for each in caplog.messages) is is_told
+    assert (scores["r2"] > 0.9) is not is_told
+
+
 @pytest.mark.filterwarnings("error:overflow")
 def test_an_infinite_prediction_costs_its_row_alone(tmp_path):
     data = table()

@@ -33,6 +33,10 @@ log = logging.getLogger("distcore")
 MARKER = re.compile("<.+>")
 """What a vocabulary has beside values, such as <UNK>."""
 
+CLOSE = 2.0**18
+"""Standard deviations between 0 and a target's mean from which at most six of float32's 24 bits are
+left for where among them a value lies."""
+
 SETS_VERSION = "2"
 """Raised whenever given sets are put together otherwise; CACHE_VERSION is of all data."""
 
@@ -112,7 +116,8 @@ def check_predictions(session: Session, cache: Cache) -> None:
 
 def tell_constant_targets(session: Session, cache: Cache) -> None:
     """Warn of an output of numbers that are all one: its scores are perfect and say nothing. (Of
-    one class there is nothing to learn, which is an error.)"""
+    one class there is nothing to learn, which is an error.) So are numbers that logarithms bring so
+    close together that float32 tells hardly any of them apart."""
     from distcore_data.cache import open_cache
 
     types = session.features.types
@@ -128,6 +133,16 @@ def tell_constant_targets(session: Session, cache: Cache) -> None:
                     "data are whole.",
                     name,
                     found["min"],
+                )
+                continue
+            codes = found.get("standard", {"mean": 0.0, "std": 1.0})
+            if abs(codes["mean"]) > CLOSE * codes["std"]:
+                log.warning(
+                    "Output %r: encoded with normalization %s its values lie so close together "
+                    "that float32 tells hardly any of them apart. Give it preprocessing: "
+                    "{normalization: zscore}.",
+                    name,
+                    found["normalization"],
                 )
 
 
