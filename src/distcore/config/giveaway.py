@@ -26,9 +26,10 @@ LEAST = 20
 """Rows that have a target, that the commonest class gets wrong, or that have both numbers; fewer
 say nothing."""
 
-LEAST_MISSING = 5
-"""The same of a column that has a value in the rows of one class alone: chance makes no such
-column, and of a rare class few rows are looked at."""
+WAYS = 1e6
+"""Ways to choose the rows that the commonest class gets wrong, from which on even fewer of these
+say something: of a column whose values, or missing ones, are the classes exactly. Chance makes no
+such column, and of a rare class few rows are looked at."""
 
 ROWS = 10_000
 """That are looked at for columns that tell the target."""
@@ -109,14 +110,15 @@ class _Wanted:
             return guess.type == "number" and _is_like(
                 _numbers(table[guess.name].filter(self._known)), self._values
             )
-        if self._wrong < LEAST_MISSING:
+        if not self._wrong or math.comb(len(self._values), self._wrong) < WAYS:
             return False
         column, classes = table[guess.name].filter(self._known), self._values
         groupings = [_codes(pc.is_valid(column))]
-        enough = self._wrong >= LEAST
-        if enough and guess.type in ("binary", "category"):
+        if guess.type in ("binary", "category"):
             groupings.append(_codes(column))
-        elif enough and guess.type == "number" and classes.max() == 1:
+        if self._wrong < LEAST:
+            return any(_are_one(each, classes) for each in groupings)
+        if guess.type == "number" and classes.max() == 1:
             groupings.append(_halves(_numbers(column), classes))
         return any(
             (each.max() + 1) * RARE <= len(classes)
@@ -151,6 +153,12 @@ def _wrong(groups: np.ndarray, classes: np.ndarray) -> int:
     most = np.zeros(int(groups.max()) + 1, np.int64)
     np.maximum.at(most, pairs // count, rows)
     return len(classes) - int(most.sum())
+
+
+def _are_one(groups: np.ndarray, classes: np.ndarray) -> bool:
+    """Whether each group is a class, and each class a group."""
+    count = int(classes.max()) + 1
+    return len(np.unique(groups * count + classes)) == int(groups.max()) + 1 == count
 
 
 def _halves(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
