@@ -2,10 +2,11 @@
 between leaves nothing that is taken for whole."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from distcore_core.errors import StoreError
+from distcore_core.errors import StoreError, TrainingError
 from distcore_data.stores import lease as lease_module
 from distcore_data.stores import run_sync
 from distcore_data.stores.lease import Lease
@@ -110,6 +111,15 @@ def test_files_may_be_larger_than_what_is_read_in_one_request(mirror, tmp_path, 
     assert (tmp_path / "file").read_text() == "12345"
     with pytest.raises(FileNotFoundError):
         mirror.read("model/none")
+
+
+def test_a_file_that_this_machine_has_no_room_for_is_told(mirror, tmp_path):
+    mirror.store.create("ledger.jsonl", b"1")
+    with pytest.raises(TrainingError) as caught:
+        mirror.get_file("ledger.jsonl", Path("/dev/full"))
+    assert "no room for a copy of memory://" in str(caught.value)
+    assert "run/ledger.jsonl in /dev" in str(caught.value)
+    assert "or point TMPDIR to a larger disk" in str(caught.value)
 
 
 def test_a_folder_that_changes_while_it_is_copied_is_told(mirror, tmp_path, monkeypatch):
