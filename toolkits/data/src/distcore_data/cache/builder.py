@@ -76,7 +76,7 @@ class CacheBuilder:
         self.maker: CacheFormat | None = None
         self._entries: dict[str, FileEntry] = {}
         self._split_rows: dict[int, dict[str, int]] = {}
-        self._kept: tuple[Mapping[str, JSON], Mapping[str, JSON]] | None = None
+        self._inline: Mapping[str, JSON] | None = None
         self._lock = threading.Lock()
         self._syncer: Syncer | None = Syncer()
 
@@ -87,7 +87,7 @@ class CacheBuilder:
             "maker": None,
             "_entries": {},
             "_split_rows": {},
-            "_kept": None,
+            "_inline": None,
             "_syncer": None,
         }
         return {
@@ -154,7 +154,7 @@ class CacheBuilder:
                 [FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)]
             )
             inline = {}
-        self._kept = metadata, inline
+        self._inline = inline
 
     def finish(
         self,
@@ -166,19 +166,19 @@ class CacheBuilder:
     ) -> None:
         """Check that everything was written, and write the manifest.
 
-        columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the
-            raw data.
+        columns: every encoded column. metadata: of each feature, as `keep_metadata` had it. source:
+            {"digest", "rows"} of the raw data.
         rows: rows of each split, compared with what was written.
         made_by: who encoded what. Raises CacheError if something is missing."""
         self._check(self._files(), source, rows)
-        if self._kept is None or self._kept[0] is not metadata:
+        if self._inline is None:
             self.keep_metadata(metadata)
-        assert self._kept is not None
+        assert self._inline is not None
         found = encode_manifest(
             self.key,
             self.format,
             columns,
-            self._kept[1],
+            self._inline,
             source,
             self._files(),
             self.version,
