@@ -261,7 +261,7 @@ def test_caches_are_listed_where_no_file_has_locks(tmp_path, monkeypatch):
 def test_a_use_in_a_bucket_counts_until_it_expires_and_for_ever_without_a_clock():
     store = open_store("memory://users/caches")
     names = {
-        name: f"k/{uses.READING}{name}.json" for name in ("late", "now", "ever", "odd", "gone")
+        name: f"k/{uses.READING}{name}.json" for name in ("late", "now", "gone", "ever", "odd")
     }
     for process, (name, path) in enumerate(names.items()):
         if name != "gone":
@@ -270,7 +270,7 @@ def test_a_use_in_a_bucket_counts_until_it_expires_and_for_ever_without_a_clock(
     times = {"late": 0.5, "now": 1.5, "ever": 0.0, "odd": 9.0, "gone": 9.0}
     found = {path: Stat(9, times[name]) for name, path in names.items()}
     found[f"other/{uses.READING}x.json"] = Stat(9, 9.0)
-    assert uses.users_there(store, found, "k", uses.EXPIRY + 1.0) == ["h:1", "h:2", "unknown"]
+    assert uses.users_there(store, found, "k", uses.EXPIRY + 1.0) == ["h:1", "h:3", "unknown"]
 
 
 COMES = """
@@ -377,6 +377,22 @@ def test_a_use_in_a_bucket_beats_and_expires(monkeypatch):
     monkeypatch.setattr(uses, "EXPIRY", -1.0)
     assert decided(prune(place, ALL)) == {"a": "removed"}
     assert store.list() == {}
+
+
+LEFT_OPEN = """
+from distcore_data.cache import Cache
+from distcore_data.cache.use import begin_use
+cache = Cache.at("memory://left/caches", "a" * 40)
+cache.store().write(cache.key + "/manifest.json", b"{}")
+use = begin_use(cache)
+print(bool(use))
+"""
+
+
+def test_a_process_ends_that_leaves_a_use_in_a_bucket_open():
+    words = [sys.executable, "-c", LEFT_OPEN]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=uses.BEAT)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 # ------------------------------------------------------------------ what goes
