@@ -106,6 +106,7 @@ def test_constant_says_so_and_a_reduction_multiplies():
 def test_plateau_reduces_when_torch_does(direction):
     generator = torch.Generator().manual_seed(3)
     values = torch.rand(60, generator=generator).tolist()
+    values += [max(values) * (1 + within) for within in (0.0, 9e-5, -9e-5, 9e-5, -9e-5, 9e-5)]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = ReduceLROnPlateau(optimizer, mode=direction, factor=0.5, patience=3)
     plateau, reductions = Plateau(limit=100, patience=3, direction=direction), 0
