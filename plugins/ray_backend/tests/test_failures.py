@@ -57,7 +57,8 @@ def test_a_node_that_is_gone_comes_before_what_other_ranks_raised():
         for gone in (node("n2", True, silent), node("n2", False, answering)):
             said = first_cause("a", seats, failures, [n0, n1, gone])
             assert said.startswith("rank 2 went down with its node 10.0.0.2 (n2)")
-        there = [n0, n1, node("n2", True, answering)]
+        others = node("n8", False, silent)
+        there = [others, n0, n1, node("n2", True, answering)]
         assert first_cause("a", seats, failures, there).startswith("rank 0 on node 10.0.0.1")
         assert first_cause("a", seats, [], there).startswith(
             "Ray ended a worker without telling why (rank 0 on node 10.0.0.0, rank 1"
