@@ -28,6 +28,7 @@ input_features:
 output_features:
   - {name: bought, type: binary}
 backend: local
+random_seed: 7
 """
 
 
@@ -123,6 +124,7 @@ def test_what_diff_compare_and_resuming_call_an_option_sets_it() -> None:
             "nothing in the list is called 'citty'; did you mean 'city'?",
         ),
         ("input_features[7].type=text", "there is no [7]: the list has 2, counted from 0"),
+        ("random_seed.x=1", "random_seed is 7, which has no parts. Set random_seed itself."),
         ("input_features[0].name.x=1", None),
         ("trainer.epochs={", "YAML syntax error"),
     ],

@@ -148,16 +148,20 @@ def test_a_folder_that_changes_while_it_is_copied_is_told(mirror, tmp_path, monk
         assert [each.name for each in here.iterdir()] == [M]
 
 
-def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path):
+def test_files_are_put_once_and_again_when_they_changed(mirror, tmp_path, caplog):
     run = folder_of(tmp_path / "run", a_json="1", _hidden="1")
-    for name in ("checkpoints/step-1/state.json", "model/model.json", "logs/b.txt", "logs/.c"):
+    unnamed = "größe.txt"
+    for name in ("checkpoints/step-1/a", "model/model.json", "logs/b.txt", "logs/.c", unnamed):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("1")
+    (run / "logs" / unnamed).write_text("1")
     (run / "link.json").symlink_to(run / "a.json")
     mirror.put_files(run)
     assert mirror.calls == [("put", "a.json"), ("put", "logs/b.txt")]
+    told = "stays on this machine: no object can have its name."
     mirror.put_files(run)
     assert len(mirror.calls) == 2
+    assert caplog.messages == [f"{run / where} {told}" for where in (unnamed, f"logs/{unnamed}")]
     status = (run / "a.json").stat()
     (run / "a.json").write_text("22")
     os.utime(run / "a.json", ns=(status.st_atime_ns, status.st_mtime_ns))

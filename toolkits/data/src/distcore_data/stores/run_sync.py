@@ -263,7 +263,9 @@ class Mirror:
             if name.startswith(".") or "/." in name or BUILDING in name or REMOVING in name:
                 continue
             if not NAME.fullmatch(name):
-                log.warning("%s stays on this machine: no object can have its name.", path)
+                if name not in self._put:  # told once, not at every checkpoint
+                    self._put[name] = 0, 0
+                    log.warning("%s stays on this machine: no object can have its name.", path)
                 continue
             with suppress(FileNotFoundError):
                 status = path.stat()
