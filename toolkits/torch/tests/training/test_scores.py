@@ -1,5 +1,6 @@
 """Scores: exact row weights, the same over any split of the rows, null if there is no value."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -200,8 +201,8 @@ def test_rows_of_a_class_that_is_none_are_counted_and_are_in_no_mean(monkeypatch
     assert evaluate(module, [none], Scores(features)).compute()["z"] == {"loss": None}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_output_that_is_not_finite_in_one_row_has_no_metrics(caplog, value):
+@pytest.mark.parametrize(("name", "value"), [("y", math.nan), ("z", math.nan), ("z", math.inf)])
+def test_an_output_that_is_not_finite_in_one_row_has_no_metrics(caplog, name, value):
     """A class was taken from it, right in some rows, and torchmetrics took every probability beside
     it for a logit: scores that nothing told from true ones."""
     batch, outputs = tiny_batch(40), {"y": np.zeros(40), "z": np.linspace(0, 1, 40)}
@@ -213,17 +214,17 @@ def test_an_output_that_is_not_finite_in_one_row_has_no_metrics(caplog, value):
         return found
 
     wanted = of(slice(40)).compute()
-    outputs["z"][33] = value
+    outputs[name][33] = value
     for _ in range(2):
         found = Together(2).gathers([of(slice(25)), of(slice(25, 40))])
-        assert found == {"y": wanted["y"], "z": dict.fromkeys(wanted["z"])}
-    told = "In 1 of 40 rows of the test split the output z is not finite, so its metrics have no"
+        assert found == {**wanted, name: dict.fromkeys(wanted[name])}
+    told = f"In 1 of 40 rows of the test split the output {name} is not finite, so its metrics have"
     assert caplog.text.count(told) == 2
     scores = of(slice(40))
     scores.reset()
-    outputs["z"][33] = 0.5
+    outputs[name][33] = 0.5
     scores.update(outputs, batch)
-    assert None not in scores.compute()["z"].values()
+    assert None not in scores.compute()[name].values()
 
 
 def test_what_is_not_finite_in_a_row_of_a_class_that_is_none_is_in_no_metric(monkeypatch):
