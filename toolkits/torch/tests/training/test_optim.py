@@ -79,6 +79,9 @@ def test_optimizers_step_as_torchs_plain_ones_do(name, more):
 def test_fused_kernels_are_used_where_torch_has_them(name):
     optimizer = make_optimizer(options(name), list(net().parameters()), 0.01)
     assert optimizer.param_groups[0]["fused"]
+    of_complex = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    optimizer = make_optimizer(options(name), [of_complex], 0.01)
+    assert not optimizer.param_groups[0]["fused"]  # they take none
 
 
 @pytest.mark.parametrize(("name", "more"), ALL, ids=[each[0] for each in ALL])
@@ -157,7 +160,9 @@ def test_regularizer_adds_the_gradient_of_its_penalty(kind):
     parameters = list(model.parameters())
     gradients(model, 0.0)
     regularizer = Regularizer(kind, 0.3)
-    regularizer(parameters)
+    unused = torch.nn.Parameter(torch.ones(2))
+    regularizer([unused, *parameters])
+    assert unused.grad is None
     penalty = sum(
         (0.3 * each.abs().sum() if "l1" in kind else 0)
         + (0.3 * each.square().sum() if "l2" in kind else 0)
