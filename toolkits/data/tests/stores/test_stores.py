@@ -25,6 +25,7 @@ from distcore_data.stores.addresses import local_folder, store_kind, without_pas
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.filesystems import modified, open_filesystem, put_if_absent
 from distcore_data.stores.retries import ATTEMPTS
+from distcore_data.stores.store import read_credentials
 from distcore_testing.buckets import BUCKET, KEY, SECRET, Fault
 
 BIG = bytes(range(256)) * 44_000
@@ -110,6 +111,20 @@ def test_deleted_is_gone_and_gone_is_fine(store):
         store.read("key/v1/a")
     with pytest.raises(FileNotFoundError):
         store.open("key/v1/a", 1)
+
+
+def test_of_a_folder_what_is_left_empty_goes_and_what_is_no_object_is_none(tmp_path):
+    store = open_store(tmp_path / "root")
+    for name in ("key/v1/a", "key/b"):
+        store.write(name, b"1")
+    (tmp_path / "root" / "key" / ".left.tmp").touch()  # by who was killed
+    store.delete(["key/v1/a"])
+    assert list(store.list()) == ["key/b"]
+    assert sorted(os.listdir(tmp_path / "root" / "key")) == [".left.tmp", "b"]
+    (tmp_path / "root" / "key" / ".left.tmp").unlink()
+    store.delete(["key/b"])
+    assert os.listdir(tmp_path) == ["root"]
+    assert os.listdir(tmp_path / "root") == []
 
 
 def test_what_cannot_be_deleted_keeps_no_other_object(monkeypatch):
@@ -553,6 +568,15 @@ def test_no_repr_shows_credentials(s3):
     assert pickle.loads(pickle.dumps(store)).list() == {}  # noqa: S301
 
 
+def test_credentials_come_from_a_pipe_too():
+    """As of `--credentials <(vault read …)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b'{"key": "k"}')
+    os.close(writing)
+    assert read_credentials(f"/dev/fd/{reading}").options == {"key": "k"}
+    os.close(reading)
+
+
 def test_nobody_listens():
     options = {"key": KEY, "secret": SECRET, "endpoint_url": "http://127.0.0.1:9"}
     store = open_store("s3://bucket/a", Credentials(options))
@@ -567,8 +591,9 @@ def test_nobody_listens():
 
 def test_a_bucket_that_is_not_there_is_no_empty_one(s3):
     store = open_store("s3://nobody-has-this/a", Credentials(s3[0].options()))
-    with pytest.raises(StoreError, match="NoSuchBucket"):
-        store.list()
+    for call in (store.list, lambda: store.write("b", b"1"), lambda: store.create("b", b"1")):
+        with pytest.raises(StoreError, match="NoSuchBucket"):
+            call()
 
 
 # ------------------------------------------------------------------ conditional puts
