@@ -1,5 +1,8 @@
 """What Optuna is told of a search's trials, and what it chooses by that."""
 
+import logging
+
+import optuna
 import pytest
 from optuna.trial import TrialState
 
@@ -62,6 +65,7 @@ def test_what_optuna_calls_a_trial_that_ended(tmp_path, options, state, found, a
         made = study(tmp_path, options)
         trial = made.ask()
         folder = made.job.work.folder("0000")
+        (folder.parent / ".ipynb_checkpoints").mkdir(parents=True)  # of who looked at a trial
         record = begin_record(made.job.work, "0000", trial.params)
         metrics = {"validation": {"y": {"accuracy": 0.9}}}
         add_round(folder / ROUNDS, {"step": 1, "epoch": 1, "seconds": 1.0, "metrics": metrics})
@@ -75,6 +79,15 @@ def test_what_optuna_calls_a_trial_that_ended(tmp_path, options, state, found, a
         (told,) = made.study.get_trials()
     assert told.state == found
     assert found != TrialState.COMPLETE or told.value == 0.9
+
+
+@pytest.mark.parametrize("before", ["INFO", "ERROR"])
+def test_optuna_is_no_louder_than_it_was(before, monkeypatch):
+    level = getattr(logging, before)
+    monkeypatch.setattr(logging.getLogger("optuna"), "level", level)
+    with quiet():
+        assert optuna.logging.get_verbosity() == max(level, logging.WARNING)
+    assert optuna.logging.get_verbosity() == level
 
 
 def test_searches_of_neighbouring_seeds_share_no_trial(tmp_path):
