@@ -234,6 +234,7 @@ def test_a_parameter_that_changes_something_in_between_is_searched():
     assert read(section.replace("CATEGORIES", values))
     said = refused(section.replace("CATEGORIES", values.replace("{type: dense}, ", "")))
     assert "changes nothing" in said
+    assert read(section.replace("CATEGORIES", "dense"))  # one value is what it is set to
 
 
 def test_a_trainer_s_options_without_its_type_are_the_backend_s_default_s():
