@@ -1,5 +1,6 @@
 """A cache's key goes by what its bytes depend on, and by nothing else."""
 
+import hashlib
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel
 from distcore.config import load_config, resolve
 from distcore.workflow.prepare import data_options, data_part
 from distcore_core.registry.manager import Plugins
+from distcore_data.cache.manifest import digest_of
 from distcore_data.features import Features
 
 
@@ -41,6 +43,12 @@ def data_of(inputs, outputs):
     given = {"input_features": inputs, "output_features": outputs}
     config = resolve(load_config(given), Plugins())
     return data_part(config, Features.of(config.as_json(), Plugins()))
+
+
+def test_a_key_is_the_digest_of_one_spelling():
+    """Of another one all caches would be built again."""
+    spelled = '{"a":[1.5,null],"größe":true}'.encode()
+    assert digest_of({"größe": True, "a": (1.5, None)}) == hashlib.sha256(spelled).hexdigest()
 
 
 def test_a_cache_goes_by_all_options_of_a_feature_that_names_none():
