@@ -411,11 +411,10 @@ def test_a_mistake_in_defaults_is_told_once_where_it_stands() -> None:
 
 
 def test_defaults_of_types_that_no_feature_has_are_looked_at_too() -> None:
-    assert told(SMALL, "defaults: {set: {encoder: {type: embedd}}}\n") == [
-        "line 7: defaults.set.encoder.type: should be 'embed' (did you mean 'embed'?); got 'embedd'"
-    ]
-    assert told(SMALL, "defaults: {nubmer: {encoder: {type: dense}}}\n") == [
-        "line 7: defaults.nubmer: there is no feature type 'nubmer'; did you mean 'number'?"
+    nubmer, of_set = "nubmer: {encoder: {type: dense}}", "set: {encoder: {type: embedd}}"
+    assert told(SMALL, f"defaults: {{{nubmer}, {of_set}}}\n") == [
+        "line 7: defaults.nubmer: there is no feature type 'nubmer'; did you mean 'number'?",
+        "line 7: defaults.set.encoder.type: should be 'embed' (did you mean 'embed'?); got 'embedd'",
     ]
     assert told(SMALL, "preprocessing:\n  spilt: {type: random}\n") == [
         "line 8: preprocessing.spilt: there is no feature type 'spilt'; did you mean 'split'?"
