@@ -102,6 +102,18 @@ def killed_within(journal):
         raise Killed
 
 
+def test_a_last_line_that_a_kill_cut_short_is_dropped_and_told(tmp_path, caplog):
+    path, made = tmp_path / JOURNAL, {"op_code": 0}
+    SealedJournal(path).append_logs([made])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-1])
+    journal = SealedJournal(path)
+    assert f"The last line of {path} was cut short by a kill, and is dropped." in caplog.messages
+    assert path.read_bytes() == whole
+    journal.append_logs([made])
+    assert list(journal.read_logs(0)) == [made, made]
+
+
 def test_what_is_written_in_one_piece_is_there_whole_or_not_at_all(tmp_path):
     path = tmp_path / JOURNAL
     journal = SealedJournal(path)
