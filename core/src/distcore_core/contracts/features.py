@@ -62,7 +62,7 @@ class Feature(Protocol):
         """Of one row of `FeatureNetwork.output`.
 
         Returns:
-            () for [B], (classes,) for [B, classes].
+            () for [B], (classes,) for [B, classes], (width,) for several numbers.
         """
         ...
 
@@ -112,7 +112,7 @@ class Feature(Protocol):
             column.
 
         Raises:
-            DataError: A value is none of this type; the message says which.
+            DataError: A value is none of this type; the message names the column and it.
         """
         ...
 
@@ -168,7 +168,7 @@ class FeatureNetwork(Protocol):
 
         Args:
             logits: [B] or [B, classes], as the decoder gives them.
-            target: [B], as `Feature.encode` gives it.
+            target: [B] or [B, width], as `Feature.encode` gives it.
         """
         ...
 
@@ -188,7 +188,7 @@ class FeatureNetwork(Protocol):
             logits: [B] or [B, classes].
 
         Returns:
-            Probabilities [B] or [B, classes], or values [B] in encoded units.
+            Probabilities [B] or [B, classes], or values [B] or [B, width] in encoded units.
         """
         ...
 
