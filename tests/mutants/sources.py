@@ -312,6 +312,27 @@ class OneBlock(Lines):
         return Cut(source)
 
 
+@MUTANTS.fault("test_numbers_in_texts_are_read_as_everywhere")
+class Pointed(Lines):
+    """Hears nothing of the decimal comma."""
+
+    def open(self, given, raw):
+        return super().open(replace(given, options=replace(given.options, decimal=".")), raw)
+
+
+@MUTANTS.fault("test_numbers_in_texts_are_read_as_everywhere", quick=True)
+class Pythonic(Lines):
+    """Reads as a number whatever Python does: the code 1_000 is a thousand."""
+
+    def table(self, path, shown):
+        found = super().table(path, shown)
+        for at, name in enumerate(found.column_names):
+            texts = [str(each).replace("_", "") for each in found[name].to_pylist()]
+            if all(each.isdigit() for each in texts):
+                found = found.set_column(at, name, pa.array([float(each) for each in texts]))
+        return found
+
+
 @MUTANTS.fault("test_spellings_of_missing_values_count")
 class Typed(Lines):
     """What stands for a missing value counts in texts alone: a number is never -999."""

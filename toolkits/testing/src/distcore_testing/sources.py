@@ -160,6 +160,24 @@ class SourceSuite:
             wanted = [None if each == missing else each for each in table[name].to_pylist()]
             assert found[name] == wanted, f"{missing!r} is missing in {name}"
 
+    def test_numbers_in_texts_are_read_as_everywhere(self, tmp_path: Path) -> None:
+        """With the decimal comma that the user names, and no spelling of Python's own."""
+        texts = [f"{row},5" for row in range(60)]
+        place = self.write(tmp_path, rows(60).set_column(2, "text", pa.array(texts)))
+        try:
+            source = self.open(place, {"text": "number"}, options=DelimitedOptions(decimal=","))
+        except DataError as error:  # commas stand between its values
+            if "decimal" not in str(error):
+                raise
+        else:
+            found = read(source, 1 << 20)["text"]
+            source.close()
+            assert found == [row + 0.5 for row in range(60)], "the decimal comma does not count"
+        (other := tmp_path / "other").mkdir()
+        place = self.write(other, rows(60).set_column(2, "text", pa.array(["1_000"] * 60)))
+        with pytest.raises(DataError, match="1_000"):
+            read(self.open(place, {"text": "number"}), 1 << 20)
+
     # -------------------------------------------------------------- looking
 
     def test_a_sample_has_the_first_rows_and_every_column(self, place: str | Path) -> None:

@@ -85,7 +85,10 @@ class DataFormat(Protocol):
 
         Args:
             given: The dataset as it was given, and what was said about it.
-            raw: {column: how to read it}, typed as `open_source` says.
+            raw: {column: how to read it}. A batch holds these columns in this order: "number" as
+                float64, "category" as dictionary<int32, utf8>, "string" as utf8, "time" as
+                timestamp[s] where the format has times, and else as "category"; null if a value
+                is missing.
 
         Raises:
             DataError: It cannot be read so; the message names file, line or row, and column.
