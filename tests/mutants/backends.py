@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from tests.mutants import ranks
 from tests.mutants.harness import Mutants
 
-from distcore_core.contracts import BACKEND, BackendBase
+from distcore_core.contracts import BACKEND, BackendBase, Rank
 from distcore_core.errors import DataError, TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.registry.manager import Plugins
@@ -198,6 +198,24 @@ class Abandoning(Sound):
 
         threading.Thread(target=work, daemon=True).start()
         return found.result()
+
+
+@MUTANTS.fault("test_ranks_end_with_the_process_that_leads_them")
+class Orphaned(Sound):
+    """Its ranks look after nobody: they outlive a process that is killed."""
+
+    def run_group(self, group):
+        started = []
+        for each in range(group.ranks):
+            rank = Rank(index=each, world=group.ranks, local_rank=each)
+            process = get_context("spawn").Process(
+                target=group.function, args=(rank, *group.arguments)
+            )
+            process.start()
+            started.append(process)
+        for each in started:
+            each.join()
+        return []
 
 
 @MUTANTS.fault("test_nothing_is_started_before_it_is_used_and_nothing_is_left")

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,29 @@ class BackendSuite:
             processes = rank_jobs.attempts(tmp_path, rank)
             assert len(set(processes)) == len(processes) == 3
 
+    def processes(self, folder: Path) -> list[int]:
+        """The ranks that have begun there, in their last attempt."""
+        found = [rank_jobs.attempts(folder, rank) for rank in range(self.ranks)]
+        return [int(each[-1]) for each in found if each]
+
+    def test_ranks_end_with_the_process_that_leads_them(self, tmp_path: Path) -> None:
+        """Also if it is killed: they would train on, and write their checkpoints between those of
+        the run that goes on."""
+        group = WorkerGroup(
+            function=rank_jobs.stay, arguments=(str(tmp_path),), ranks=self.ranks, threads=1
+        )
+        orders = (self.name, self.options, group)
+        driver = get_context("spawn").Process(target=rank_jobs.lead, args=orders)
+        driver.start()
+        try:
+            assert rank_jobs.until(lambda: len(self.processes(tmp_path)) == self.ranks)
+        finally:
+            driver.kill()
+            driver.join()
+        ranks = self.processes(tmp_path)
+        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, ranks)), 20)
+        assert gone, "ranks are left of a process that was killed"
+
     def test_an_interrupt_leaves_no_rank(self, backend: Backend, tmp_path: Path) -> None:
         """Ctrl-C ends a worker group, and who waits for it hears of it."""
         group = WorkerGroup(
@@ -235,15 +259,11 @@ class BackendSuite:
             grace_seconds=2.0,
         )
 
-        def ranks() -> list[int]:
-            found = [rank_jobs.attempts(tmp_path, rank) for rank in range(self.ranks)]
-            return [int(each[-1]) for each in found if each]
-
         over = threading.Event()  # after that an interrupt would end pytest
 
         def interrupt() -> None:
-            rank_jobs.until(lambda: over.is_set() or len(ranks()) == self.ranks)
-            if not over.is_set() and len(ranks()) == self.ranks:
+            rank_jobs.until(lambda: over.is_set() or len(self.processes(tmp_path)) == self.ranks)
+            if not over.is_set() and len(self.processes(tmp_path)) == self.ranks:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with ThreadPoolExecutor(1) as pool:
@@ -253,8 +273,8 @@ class BackendSuite:
                     backend.run_group(group)
             finally:
                 over.set()
-        assert len(ranks()) == self.ranks
-        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, ranks())), 20)
+        assert len(self.processes(tmp_path)) == self.ranks
+        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, self.processes(tmp_path))), 20)
         assert gone, "ranks are left of a worker group that was interrupted"
 
     def test_without_retries_a_killed_rank_is_an_error_that_names_it(

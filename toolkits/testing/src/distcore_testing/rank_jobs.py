@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.errors import DataError
 
 if TYPE_CHECKING:
-    from distcore_core.contracts import Rank
+    from distcore_core.contracts import Rank, WorkerGroup
 
 PATIENCE = 60.0
 """Seconds that a rank waits for what should come long before."""
@@ -98,6 +98,14 @@ def stay(rank: Rank, folder: str) -> None:
     """Do nothing for a long while; every rank leaves its process in `rank-<n>`."""
     _begin(rank, folder)
     time.sleep(PATIENCE)
+
+
+def lead(name: str, options: Mapping[str, Any], group: WorkerGroup) -> None:
+    """Run a worker group by a backend of this process."""
+    from distcore_core.contracts import BACKEND
+    from distcore_core.registry.manager import Plugins
+
+    Plugins().make(BACKEND, name, options).run_group(group)
 
 
 def refuse(rank: Rank, folder: str) -> None:
