@@ -107,7 +107,7 @@ def look(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Seen]:
         raise DataError(f"{', '.join(data.names().values())}: {error}") from error
     state, found = _cached(session, where)
     splits = found.rows if found is not None else _expected(session, sizes)
-    on_disk = _sizes_on_disk(data, raw)
+    on_disk = [_size_on_disk(each, raw) for each in data.named().values()]
     groups = [each["row_group"] for each in on_disk if each["row_group"]]
     dataset = {
         "names": data.names(),
@@ -219,14 +219,9 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
 
 
-def _sizes_on_disk(data: Data, columns: Mapping[str, str]) -> list[JSON]:
-    """{"bytes", "files", "row_group"} of each set: of its files, or of these columns of a frame;
-    the first row group if they are Parquet. None what lies elsewhere."""
-    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
-    return [_size_on_disk(each, columns) for each in wanted]
-
-
 def _size_on_disk(dataset: Any, columns: Mapping[str, str]) -> JSON:
+    """{"bytes", "files", "row_group"} of a dataset: of its files, or of these columns of a frame;
+    the first row group if they are Parquet. None what lies elsewhere."""
     from distcore_data.sources.fetch import is_url
     from distcore_data.sources.memory import as_table
 

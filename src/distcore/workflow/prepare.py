@@ -222,7 +222,7 @@ def places(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The paths that are read, and those that are written: of the data, the cache, the results'
     folder and the model to start from. A URL is the same everywhere, and a frame travels."""
-    sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
+    sets = data.named().values()
     paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
     read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
     if isinstance(model, Path):

@@ -68,7 +68,7 @@ def run(asked: TrainRequest) -> Outcome:
     start, initial, trained_on = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
     if asked.saves_predictions and (place := folders.place_of(asked)) is not None:
-        for _, dataset in data.given() or [(0, data.dataset)]:
+        for dataset in data.named().values():
             refuse_among_rows(place / results.PREDICTIONS, dataset, "--skip_save_predictions")
     with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(asked.output))

@@ -43,10 +43,7 @@ class Data:
 
     def __post_init__(self) -> None:
         given = self.given()
-        if any(
-            isinstance(each, str) and not each.strip()
-            for each in (self.dataset, *(each for _, each in given))
-        ):
+        if any(isinstance(each, str) and not each.strip() for each in self.named().values()):
             raise UserError("The name of a dataset is empty. Give a path, a glob or an address.")
         if self.dataset is None and self.training_set is None:
             missing = "a training set" if given else "a dataset"
@@ -69,7 +66,7 @@ class Data:
         see `memory.held`."""
 
         def one(dataset: Any) -> Any:
-            if dataset is None or isinstance(dataset, str | os.PathLike):
+            if isinstance(dataset, str | os.PathLike):
                 return dataset
             from distcore_data.sources.memory import held
 
@@ -82,7 +79,7 @@ class Data:
         with nothing in them."""
 
         def one(dataset: Any) -> Any:
-            if dataset is None or isinstance(dataset, str | os.PathLike):
+            if isinstance(dataset, str | os.PathLike):
                 return dataset
             import pyarrow as pa
 
@@ -91,8 +88,12 @@ class Data:
         return self._each(one)
 
     def _each(self, turned: Callable[[Any], Any]) -> Data:
+        return replace(self, **{name: turned(each) for name, each in self.named().items()})
+
+    def named(self) -> dict[str, Any]:
+        """{argument: dataset}: the one that is to be split, or the separate sets."""
         names = ("dataset", "training_set", "validation_set", "test_set")
-        return replace(self, **{name: turned(getattr(self, name)) for name in names})
+        return {name: each for name in names if (each := getattr(self, name)) is not None}
 
     def given(self) -> list[tuple[int, Any]]:
         """(split code, dataset) of each separate set."""
@@ -162,8 +163,7 @@ class Data:
         """The names of the formats that the sets are in; see `format_name`."""
         from distcore_data.sources.registry import format_name
 
-        sets = [self.dataset] if self.dataset is not None else [each for _, each in self.given()]
-        return sorted({format_name(each, self.format, plugins) for each in sets})
+        return sorted({format_name(each, self.format, plugins) for each in self.named().values()})
 
     def readers(self, plugins: Plugins) -> dict[str, Encoder]:
         """{"data format NAME": who reads it}, but for the toolkit's own, whose versions
@@ -177,13 +177,10 @@ class Data:
             f"data format {name}": each for name, each in found.items() if each.distribution != OWN
         }
 
-    def first(self) -> Any:
-        """The dataset by which the default cache folder is chosen."""
-        return self.dataset if self.dataset is not None else self.training_set
-
     def cache_root(self) -> str:
-        """Beside the dataset; for a frame, a URL or standard input, the user's cache folder."""
-        first = self.first()
+        """Beside the dataset, or the training set; for a frame, a URL or standard input, the user's
+        cache folder."""
+        first = next(iter(self.named().values()))
         if (
             isinstance(first, str | os.PathLike)
             and "://" not in os.fspath(first)
@@ -197,9 +194,7 @@ class Data:
 
     def names(self) -> dict[str, str]:
         """How each dataset is called in description.json: its path, or the type of the frame."""
-        named = {"dataset": self.dataset, "training_set": self.training_set}
-        named |= {"validation_set": self.validation_set, "test_set": self.test_set}
-        return {name: called(each) for name, each in named.items() if each is not None}
+        return {name: called(each) for name, each in self.named().items()}
 
     def description(self, cache: Cache) -> dict[str, Any]:
         """Names, digest of the content, rows and rows of each split."""
