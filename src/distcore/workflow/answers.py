@@ -60,7 +60,7 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         files = _free_files(asked, answer_place.Place(directory, mirror))
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
-        if session.distributed:
+        if session.backend.distributed:
             from distcore.workflow.partitioned import answered_in_pieces as answered
         dataset, rows_at_once = held(asked.dataset), rows_of(asked.batch_size)
         request = Request(

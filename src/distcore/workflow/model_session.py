@@ -48,12 +48,6 @@ class ModelSession:
     def plugins(self) -> Plugins:
         return self.artifact.plugins
 
-    @property
-    def distributed(self) -> bool:
-        """Whether the backend's tasks run elsewhere, so that the work is cut into pieces for
-        them."""
-        return self.backend.distributed
-
 
 @contextmanager
 def open_model(
