@@ -233,10 +233,8 @@ def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Colle
     artifact = open_artifact(trained.model, plugins=session.plugins, trust=True)
     scores = Scores(artifact.features, split="test")
     with open_cache(cache, session.plugins) as reader:
-        rows = session.config.trainer.eval_batch_size
-        for batch, outputs in split_batches(
-            artifact, reader, "test", rows if isinstance(rows, int) else None
-        ):
+        size = session.config.trainer.eval_batch_size
+        for batch, outputs in split_batches(artifact, reader, "test", size):
             scores.update(outputs, batch)
     statistics = scores.compute()
     results.write(session, TEST_STATISTICS, statistics, skip, SKIP_EVAL_STATS)

@@ -244,8 +244,8 @@ def _evaluate_test_split(
     path = None if SKIP_PREDICTIONS in skip else session.directory / results.PREDICTIONS
     with open_cache(cache, session.plugins) as reader:
         session.progress.begin("test", total=reader.rows("test"))
-        rows = session.config.trainer.eval_batch_size
-        batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
+        size = session.config.trainer.eval_batch_size
+        batches = split_batches(artifact, reader, "test", size)
         row_numbers = reader.row_numbers("test")
         worst = None
         if SKIP_REPORT not in skip and reader.rows("test"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, Split
 
@@ -91,8 +91,7 @@ def _score(
     parts = list(stretches(reader.rows(split)))
     rows = sum(stop - start for start, stop in parts)
     found = Scores(artifact.features, split=name)
-    asked: Any = session.config.trainer.eval_batch_size
-    size = asked if isinstance(asked, int) else None
+    size = session.config.trainer.eval_batch_size
     session.progress.begin("scores", total=rows)
     for batch, outputs in split_batches(artifact, reader, split, size, parts):
         found.update(outputs, batch)

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -239,19 +239,20 @@ def split_batches(
     artifact: Artifact,
     reader: CacheReader,
     split: Split,
-    batch_size: int | None = None,
+    batch_size: int | Literal["auto"] | None = None,
     stretches: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[Batch, Outputs]]:
     """Rows of a split of an open cache through the model, in order.
 
-    stretches: of rows, [start, stop) of each; None: every row."""
+    batch_size: as `trainer.eval_batch_size` has it. stretches: of rows, [start, stop) of each;
+    None: every row."""
     from distcore_torch.packing import row_bytes
 
     layout = layout_of(artifact.features, ("input", "output"))
     names = [*layout.slots, *layout.ragged]
     if stretches is None:
         stretches = [(0, reader.rows(split))]
-    rows = rows_of(batch_size)
+    rows = batch_size if isinstance(batch_size, int) else ROWS
     # Whole passes, so that none begins elsewhere for it.
     several = max(1, READ_BYTES // (row_bytes(reader, split, layout) * rows)) * rows
     pieces = [
