@@ -7,13 +7,12 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from distcore.config.run_config import FeatureConfig
+from distcore.config.run_config import SECTIONS_OF, FeatureConfig
 from distcore.config.under_way import DocumentUnderWay, kind_of
 from distcore_core.config.document import KeyPath
 from distcore_core.config.issues import unknown_option
 from distcore_core.contracts.values import COMBINED
 
-FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")
 Role = Literal["input", "output"]
 Features = tuple[FeatureConfig, ...]
 
@@ -37,6 +36,7 @@ class _FeatureReader:
     def _defaults(self) -> dict[str, Any]:
         """{type: {section: options}}; what is not so is told and left out."""
         good: dict[str, Any] = {}
+        known = [name for sections in SECTIONS_OF.values() for name in sections]
         for kind, section in self.reader.mapping(
             ("defaults",), self.values.get("defaults")
         ).items():
@@ -44,8 +44,8 @@ class _FeatureReader:
             for name, value in self.reader.mapping(("defaults", kind), section).items():
                 if (kind, name) == ("image", "augmentation"):
                     continue  # Ludwig writes it out; a feature of type image is told for itself
-                if name not in FEATURE_OPTIONS:
-                    self.wrong(("defaults", kind, name), unknown_option(name, FEATURE_OPTIONS))
+                if name not in known:
+                    self.wrong(("defaults", kind, name), unknown_option(name, known))
                 elif self.reader.mapping(("defaults", kind, name), value) is value:
                     good[kind][name] = value
         return good
@@ -105,10 +105,8 @@ class _FeatureReader:
             )
         if name is None or kind is None or column is None:
             return None
-        left_out = ("decoder", "loss") if role == "input" else ("encoder", "preprocessing")
-        given = {
-            key: value for key, value in self.defaults.get(kind, {}).items() if key not in left_out
-        }
+        defaults = self.defaults.get(kind, {})
+        given = {key: value for key, value in defaults.items() if key in SECTIONS_OF[role]}
         options = self._merged(given, own, ("defaults", kind), path)
         return FeatureConfig(name, kind, column, role, options, int(path[1]))
 

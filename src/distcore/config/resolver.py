@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from distcore.config.mistakes import validated
-from distcore.config.run_config import BACKEND_OPTIONS, FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import BACKEND_OPTIONS, SECTIONS_OF, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, unknown_option
 from distcore_core.contracts import JSON, ROLES, SECTION
@@ -249,11 +249,8 @@ class Resolver:
                     )
                     self._wrong(("defaults", kind), message)
                 continue
-            for role, left_out in (
-                ("input", ("decoder", "loss")),
-                ("output", ("encoder", "preprocessing")),
-            ):
-                options = {name: value for name, value in section.items() if name not in left_out}
+            for role, sections in SECTIONS_OF.items():
+                options = {name: value for name, value in section.items() if name in sections}
                 model = self._model("features", kind, role) if options else None
                 if model is not None and not _refuses_all(model):
                     self._validated("features", kind, role, options, ("defaults", kind))

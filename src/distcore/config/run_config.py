@@ -25,6 +25,9 @@ DEFAULT_SEED = 42
 SEED = "whole number from 0 to 2**63 - 1"
 """What a seed may be, in words."""
 
+SECTIONS_OF = {"input": ("preprocessing", "encoder"), "output": ("decoder", "loss")}
+"""The sections of a feature in `defaults`, which has those of both roles of a type."""
+
 
 @dataclass(frozen=True)
 class FeatureConfig:

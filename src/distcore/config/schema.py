@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from distcore.config import DEFAULT_SEED
+from distcore.config.run_config import SECTIONS_OF
 from distcore_core.contracts import JSON, ROLES, SECTION
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import DEFAULTS, all_offers
@@ -165,10 +166,7 @@ class _Builder:
         sections: JSON = {}
         for name in self.names["features"]:
             parts: JSON = {}
-            for role, wanted in (
-                ("input", ("preprocessing", "encoder")),
-                ("output", ("decoder", "loss")),
-            ):
+            for role, wanted in SECTIONS_OF.items():
                 known = self.defs.get(f"features.{name}.{role}", {}).get("properties", {})
                 parts |= {part: known[part] for part in wanted if part in known}
             sections[name] = _object(
