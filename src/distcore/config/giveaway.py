@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +58,8 @@ def remarked(
             continue
         said = printable(told)  # no line of the config's own, whatever the column is called
         remark = f"it tells {said} by itself; leave it out unless it is known when you predict"
-        found.append(_with(each, remark))
-    return found, [_with(each, remark) if remark else each for each, remark in remarks]
+        found.append(each.remarked(remark))
+    return found, [each.remarked(remark) if remark else each for each, remark in remarks]
 
 
 def _of_target(guess: Guess, column: pa.ChunkedArray, share: float) -> str:
@@ -84,10 +83,6 @@ def _of_target(guess: Guess, column: pa.ChunkedArray, share: float) -> str:
     if len(rows) > 2 and few:
         return f"{few} of them in fewer than {RARE} rows, too few to learn from"
     return ""
-
-
-def _with(guess: Guess, remark: str) -> Guess:
-    return replace(guess, why=f"{guess.why}; {remark}" if guess.why else remark)
 
 
 class _Wanted:

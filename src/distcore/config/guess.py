@@ -75,6 +75,10 @@ class Guess:
     preprocessing: tuple[tuple[str, str], ...] = ()
     nulls: tuple[str, ...] = ()
 
+    def remarked(self, remark: str) -> Guess:
+        """The same with one thing more to say of it."""
+        return replace(self, why=f"{self.why}; {remark}" if self.why else remark)
+
 
 def guess(
     name: str,

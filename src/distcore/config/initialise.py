@@ -394,8 +394,7 @@ def _input(
     told = f"{100 * missing:.0f} % missing"
     if not 0.005 <= missing < 0.995:
         told = "less than 1 % missing" if missing < 0.5 else "more than 99 % missing"
-    why = f"{found.why}; {told}" if found.why else told
-    return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
+    return found.remarked(told)
 
 
 def _output(name: str, column: pa.ChunkedArray, decimal: str, part: str) -> Guess:
