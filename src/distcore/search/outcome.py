@@ -128,7 +128,7 @@ def delivered_before(there: Path, records: Sequence[JSON]) -> Path | None:
 def _result(work: TrialWork, record: JSON) -> JSON:
     """Ludwig's four keys, and ours."""
     folder = work.folder(record["name"])
-    ours = ("state", "score", "rounds", "round", "seconds", "error")
+    ours = ("state", "rounds", "round", "seconds", "error")
     return {
         "parameters": record["parameters"],
         "metric_score": record.get("score"),
@@ -136,7 +136,7 @@ def _result(work: TrialWork, record: JSON) -> JSON:
         "eval_stats": record.get("evaluation", {}),
         "trial": record["name"],
         "directory": str(folder.relative_to(work.directory)),
-        **{name: record.get(name) for name in ours if name != "score"},
+        **{name: record.get(name) for name in ours},
     }
 
 

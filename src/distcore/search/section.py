@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -194,10 +195,7 @@ def candidates(section: Section) -> Iterator[Candidate]:
     for name, found in extremes.items():
         for where, value in [*found[1:], *section.spaces[name].between()]:
             yield Candidate({**first, name: value}, name, where)
-    count = 1
-    for found in extremes.values():
-        count *= len(found)
-    if count <= MOST_COMBINATIONS:
+    if math.prod(map(len, extremes.values())) <= MOST_COMBINATIONS:
         for combination in itertools.product(*extremes.values()):
             yield Candidate(dict(zip(extremes, (value for _, value in combination), strict=True)))
 
