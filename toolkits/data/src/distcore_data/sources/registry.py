@@ -178,7 +178,6 @@ def rows_about(
     column: str,
     *,
     format: str | None = None,
-    plugins: Plugins | None = None,
 ) -> int | None:
     """About how many rows a dataset has, at the cost of a look: exactly if its files say so, by
     the lines in its first bytes if it is text. None if it is remote, or cannot be read.
@@ -191,9 +190,7 @@ def rows_about(
     place = Workplace(None)
     try:
         with _opening(dataset):
-            found, given = _given(
-                dataset, format, None, place, None, plugins or environment_plugins()
-            )
+            found, given = _given(dataset, format, None, place, None, environment_plugins())
             rows = found.about(given) if isinstance(found, Delimited | Json) else None
             if rows is not None:
                 return rows
