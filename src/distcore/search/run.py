@@ -14,13 +14,13 @@ from distcore.search.driver import Search
 from distcore.search.folders import CHANGED, SECTION, folder_to_resume, held_folder
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
-from distcore.workflow import folders
 from distcore.workflow.arguments import told
 from distcore.workflow.prepare import check_storage
 from distcore.workflow.requests import ConfigLike, own_extensions, refuse_elsewhere
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
 from distcore_data.dataset import Data
+from distcore_data.own_files import as_before
 from distcore_data.run_files import SEARCH
 from distcore_data.seals import read_sealed
 from distcore_data.stores.addresses import folder_only
@@ -88,7 +88,7 @@ def hyperopt(
     named = backend or (stated.get("type") if isinstance(stated, Mapping) else stated)
     _refuse_launchers(named)
     with Stoppable(), ExitStack() as stack:
-        stack.enter_context(folders.as_before(output))
+        stack.enter_context(as_before(output))
         session = stack.enter_context(
             open_session(
                 SECTION,

@@ -30,6 +30,7 @@ from distcore_core.errors import (
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
 from distcore_data.os_errors import FULL, is_of_the_system, system_cause
+from distcore_data.own_files import as_before
 from distcore_data.run_files import DESCRIPTION, ENDED
 from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
@@ -78,22 +79,6 @@ def check_place(folder: Path | str, credentials: Credentials | None = None) -> N
             f"The results cannot be written to {folder}: {error.strerror}. "
             "Give another folder with --output_directory."
         ) from None
-
-
-@contextmanager
-def as_before(folder: Path | str) -> Iterator[None]:
-    """Remove, when the work fails, whichever folders of the path it made and left empty."""
-    paths = (folder, *folder.parents) if isinstance(folder, Path) else ()
-    missing = [each for each in paths if not each.exists()]
-    try:
-        yield
-    except BaseException:
-        for each in missing:
-            try:
-                each.rmdir()
-            except OSError:  # something lies in it, or it was never made
-                continue
-        raise
 
 
 @contextmanager

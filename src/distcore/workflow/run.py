@@ -46,6 +46,7 @@ from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJo
 from distcore_core.errors import TrainingError
 from distcore_core.io.digest import digest_file
 from distcore_data.dataset import Data
+from distcore_data.own_files import as_before
 from distcore_data.run_files import (
     DESCRIPTION,
     SUMMARY,
@@ -71,7 +72,7 @@ def run(asked: TrainRequest) -> Outcome:
         for dataset in data.named().values():
             refuse_among_rows(place / results.PREDICTIONS, dataset, "--skip_save_predictions")
     with Stoppable(), ExitStack() as stack:
-        stack.enter_context(folders.as_before(asked.output))
+        stack.enter_context(as_before(asked.output))
         session = stack.enter_context(
             open_session(
                 asked.command,

@@ -1,4 +1,5 @@
-"""Files that the user names and a command writes: also again, if it wrote them."""
+"""Files that the user names and a command writes, also again, if it wrote them; and folders that it
+made for them."""
 
 from __future__ import annotations
 
@@ -26,3 +27,19 @@ def writable(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path} cannot be written: {error.strerror}. Give another file with --output."
         ) from error
+
+
+@contextmanager
+def as_before(folder: Path | str) -> Iterator[None]:
+    """Remove, when the work fails, whichever folders of the path it made and left empty."""
+    paths = (folder, *folder.parents) if isinstance(folder, Path) else ()
+    missing = [each for each in paths if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        for each in missing:
+            try:
+                each.rmdir()
+            except OSError:  # something lies in it, or it was never made
+                continue
+        raise

@@ -15,8 +15,8 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.manifest import KEY, REBUILD
 from distcore_data.locks import locked, locked_if_free
 from distcore_data.os_errors import FULL, explained
+from distcore_data.own_files import as_before
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
@@ -60,7 +61,8 @@ def build_here(
     with ExitStack() as stack:
         stack.enter_context(explained(directory, WHAT, advice=ADVICE, only=FULL | {errno.EROFS}))
         with explained(directory, WHAT, advice=ADVICE):
-            stack.enter_context(_made(directory))
+            stack.enter_context(as_before(directory))
+            directory.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(directory / f"{key}.lock", on_wait=on_wait))
         found = damage()
         if found is None:
@@ -121,27 +123,6 @@ def _build(
             commit_directory(folder, final, synced=builder.synced())
     finally:
         remove_directory(folder)
-
-
-@contextmanager
-def _made(directory: Path) -> Iterator[None]:
-    """The directory, made with its parents if it is missing; those made are gone again if
-    nothing came of it."""
-    missing = []
-    for path in (directory, *directory.parents):
-        if path.exists():
-            break
-        missing.append(path)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for path in missing:
-            try:
-                path.rmdir()
-            except OSError:
-                break  # someone else uses it by now
-        raise
 
 
 def _sweep(directory: Path, key: str) -> None:
