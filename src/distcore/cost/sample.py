@@ -16,7 +16,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy
 from distcore_data.blame import of_column
-from distcore_data.encoding.missing import DROP, strategy
+from distcore_data.encoding.missing import DROP
 from distcore_data.encoding.texts import without_unused
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _met(values: float, rows: int) -> float:
 
 def _drops(features: Features, table: pa.RecordBatch, column: str) -> bool:
     """Whether a row with a value of a column may be left out for what another misses."""
-    strict = {features.source_columns[each.name] for each in features if strategy(each) == DROP}
+    strict = {features.source_columns[each.name] for each in features if each.missing == DROP}
     return any(table.column(name).null_count for name in strict - {column})
 
 

@@ -243,13 +243,13 @@ def _columns(
 def _missing(feature: Feature, metadata: JSON) -> float | None:
     """The share of values that are missing, or unknown to the vocabulary; None if nobody knows, as
     where missing ones count as the class that they are filled with."""
-    from distcore_data.encoding.missing import DROP, FILLS, strategy
+    from distcore_data.encoding.missing import DROP, FILLS
 
-    if strategy(feature) in FILLS:  # its statistics are of what was filled
+    if feature.missing in FILLS:  # its statistics are of what was filled
         return None
     counts, missing = metadata.get("counts"), metadata.get("missing")
     if isinstance(counts, Sequence) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
-        if missing or strategy(feature) == DROP:
+        if missing or feature.missing == DROP:
             return None
         return float(counts[0]) / max(1, sum(counts))
     if isinstance(missing, int) and isinstance(metadata.get("rows"), int):

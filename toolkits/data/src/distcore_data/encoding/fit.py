@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,7 +22,7 @@ from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, 
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import of_column
 from distcore_data.cache.manifest import SHARD_ROWS
-from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, neighbours, strategy
+from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, neighbours
 from distcore_data.encoding.sampling import EVERY_ROW, Sampling
 from distcore_data.encoding.shards import (
     BlockStatistics,
@@ -90,7 +90,7 @@ def fit_and_encode(
     _tell(progress, "read", None)
     try:  # a processor that fails in `scan` may have started its engine
         processor.scan(source, builder.scratch)
-        waits = [not sampling.takes_all or strategy(each.feature) in FILLS for each in bound]
+        waits = [not sampling.takes_all or each.feature.missing in FILLS for each in bound]
         early = [each for each, wait in zip(bound, waits, strict=True) if not wait]
         late = [each for each, wait in zip(bound, waits, strict=True) if wait]
         states, block_rows = processor.fold(
@@ -110,7 +110,8 @@ def fit_and_encode(
         around, carries = _survey(processor, plans, recipe, splitter)
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
-            states = {**states, **_reduced(merge_states(late), parts)}
+            waited: States = reduce(merge_states(late), parts)
+            states = {**states, **waited}
         of_sets = isinstance(splitter, GivenSplitter) and len(np.unique(splitter.splits)) > 1
         metadata = _finished(bound, states, of_sets, dataset, hint)
         _tell(progress, "encode", total)
@@ -217,13 +218,6 @@ def _write(
     return {split: sum(counts[split] for _, counts in written) for split in SPLITS}
 
 
-def _reduced(merge: Callable[[States, States], States], parts: Sequence[States]) -> States:
-    merged = parts[0]
-    for part in parts[1:]:
-        merged = merge(merged, part)
-    return merged
-
-
 def _finished(
     bound: Sequence[Bound], states: States, of_sets: bool, dataset: str, hint: Callable[[], str]
 ) -> dict[str, JSON]:
@@ -265,7 +259,7 @@ def _check_rows(
             "missing_value_strategy is drop_row: %s.",
             total - kept,
             total,
-            ", ".join(repr(each.column) for each in bound if strategy(each.feature) == DROP),
+            ", ".join(repr(each.column) for each in bound if each.feature.missing == DROP),
         )
     name = dataset or "the dataset"
     if not kept:

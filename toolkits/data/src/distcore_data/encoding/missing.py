@@ -21,15 +21,10 @@ import pyarrow as pa
 from distcore_data.arrow import bits_of, from_numpy, one_array
 
 if TYPE_CHECKING:
-    from distcore_core.contracts import Feature
+    pass
 
 DROP = "drop_row"
 FILLS = ("ffill", "bfill")
-
-
-def strategy(feature: Feature) -> str:
-    """The feature's missing-value strategy; "" for one that does not name any."""
-    return feature.missing
 
 
 @dataclass(frozen=True)

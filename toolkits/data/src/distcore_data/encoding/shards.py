@@ -35,7 +35,6 @@ from distcore_data.encoding.missing import (
     dropped,
     ends,
     fill,
-    strategy,
 )
 from distcore_data.encoding.sampling import Sample
 from distcore_data.encoding.splitter import Rows, Splitter
@@ -84,7 +83,7 @@ class Recipe:
 
     def fills(self) -> list[Bound]:
         """The features whose missing values come from other rows."""
-        return [each for each in self.features if strategy(each.feature) in FILLS]
+        return [each for each in self.features if each.feature.missing in FILLS]
 
     def open(self, blocks: Sequence[Block], plan: ShardPlan) -> Shard:
         """The shard's rows, but for those that are not in the sample. Raises as `EncodedBy`."""
@@ -117,7 +116,7 @@ class Shard:
     @cached_property
     def kept(self) -> np.ndarray | None:
         """Places of the rows that are not dropped, increasing; None: all."""
-        strict = [each.column for each in self.recipe.features if strategy(each.feature) == DROP]
+        strict = [each.column for each in self.recipe.features if each.feature.missing == DROP]
         missing = dropped(self.columns[name] for name in dict.fromkeys(strict))
         return None if missing is None else np.flatnonzero(~missing)
 
@@ -135,8 +134,8 @@ class Shard:
         """The feature's column in pieces, filled from neighbours if that is its strategy; no row
         dropped."""
         column = self.columns[bound.column]
-        if strategy(bound.feature) in FILLS:
-            return [fill(column, strategy(bound.feature), around[bound.column])]
+        if bound.feature.missing in FILLS:
+            return [fill(column, bound.feature.missing, around[bound.column])]
         return list(column.chunks)
 
     def encoded(
