@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import FEATURE, JSON, Column, Feature
+from distcore_core.contracts import FEATURE, JSON, Column, Feature, FeatureSet
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, PluginBroken
 from distcore_core.registry.index import Encoder
@@ -124,10 +124,7 @@ class Features:
         """{dataset column: how to read it}. Raises ConfigError if two features read one column
         in two ways."""
         wanted: dict[str, str] = {}
-        for feature in (
-            *(self.inputs if "input" in roles else ()),
-            *(self.outputs if "output" in roles else ()),
-        ):
+        for feature in in_roles(self, roles):
             column = self.source_columns[feature.name]
             if feature.raw not in RAW:
                 raise PluginBroken(
@@ -180,6 +177,12 @@ class Features:
             list(specifications),
             encoders=encoders,
         )
+
+
+def in_roles(features: FeatureSet, roles: Sequence[str]) -> list[Feature]:
+    """The features that are "input", "output" or either, inputs first."""
+    of_role = {"input": features.inputs, "output": features.outputs}
+    return [each for role, some in of_role.items() if role in roles for each in some]
 
 
 def _frozen(options: Any) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.errors import DataError, UserError
+from distcore_data.features import Features, in_roles
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.decoding import (
     Answers,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from distcore_data.artifact import Artifact
     from distcore_data.cache.reader import CacheReader
     from distcore_data.encoding.stream import EncodedStream
-    from distcore_data.features import Features
     from distcore_torch.evaluation import Evaluation
 
 ROWS = 4096
@@ -196,11 +196,7 @@ def rows_of(batch_size: int | None) -> int:
 
 def layout_of(features: Features, roles: Sequence[str]) -> Layout:
     """How the columns of the given roles lie in a batch."""
-    chosen = [
-        *(features.inputs if "input" in roles else ()),
-        *(features.outputs if "output" in roles else ()),
-    ]
-    return Layout.of(features.columns[feature.name] for feature in chosen)
+    return Layout.of(features.columns[each.name] for each in in_roles(features, roles))
 
 
 def scored_batches(

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,10 @@ from distcore_data.arrow import one_array, to_numpy
 from distcore_data.blame import BadRow
 from distcore_data.encoding.missing import Ends, Neighbours, ends, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
+from distcore_data.features import Features, in_roles
 from distcore_data.printable import listed
 from distcore_data.sources.together import read_together
 from distcore_data.threads import processors
-
-if TYPE_CHECKING:
-    from distcore_data.features import Features
 
 TARGET_BYTES = 4 << 20
 """Bytes of the dataset that are read at once."""
@@ -82,10 +80,7 @@ def surroundings(found: Sequence[Mapping[str, Ends]]) -> list[dict[str, Neighbou
 
 
 def _recipe(features: Features, roles: Sequence[str]) -> Recipe:
-    chosen = [
-        *(features.inputs if "input" in roles else ()),
-        *(features.outputs if "output" in roles else ()),
-    ]
+    chosen = in_roles(features, roles)
     return Recipe(tuple(Bound(each, features.source_columns[each.name]) for each in chosen))
 
 
