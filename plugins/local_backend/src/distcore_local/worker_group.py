@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from distcore_core.contracts import Rank, WorkerGroup
@@ -155,12 +154,7 @@ class Attempt:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def wait(self, interrupt: Interrupt) -> list[Any] | Loss:

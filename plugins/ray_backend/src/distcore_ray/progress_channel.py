@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -35,12 +34,7 @@ class RayProgressChannel:
         self._stack.callback(following.close)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         self.coordinator = None
 

@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from distcore_core.errors import Stopped
@@ -155,12 +155,7 @@ class Stoppable:
         for number, before in reversed(self._before.items()):
             signal.signal(number, before)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if Stoppable.active is not self:
             return
         self.settle()

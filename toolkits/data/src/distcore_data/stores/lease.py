@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 
 from distcore_core.errors import StoreError
 from distcore_data.seals import parse_json
@@ -177,12 +176,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._heart.stop():
             with suppress(*FAILED):  # it stops changing, which says the same
                 if not self._is_lost():
