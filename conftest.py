@@ -1,7 +1,7 @@
 """For every test of the workspace: the same examples of a property in every run, so that a change
 is judged by what it changed (`make faults` draws new ones), and no time limit for one, because a
-busy machine is no bug; ctrl-C as on a terminal; the logger as it was before; another user; and
-`--part`."""
+busy machine is no bug; ctrl-C as on a terminal; the logger as it was before; another user; a small
+Ray; and `--part`."""
 
 import gc
 import json
@@ -146,3 +146,27 @@ def in_a_minute() -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    """Ray on two CPUs of this machine. It gives its own start half a minute, which a busy machine
+    may not keep."""
+    import ray
+
+    for left in reversed(range(4)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                object_store_memory=256 << 20,
+            )
+            break
+        except Exception as error:  # Ray raises a bare Exception
+            ray.shutdown()
+            if not left or "timed out during startup" not in str(error):
+                raise
+    yield ray
+    ray.shutdown()
