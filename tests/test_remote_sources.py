@@ -147,7 +147,7 @@ def test_a_file_over_http(web, scratch, name):
     )()
     Handler.files[path] = content
     assert rows_of(f"{web}/{name}", scratch) == expected()
-    assert column_names(f"{web}/{name}", scratch=scratch) == ["x", "name"]
+    assert column_names(f"{web}/{name}") == ["x", "name"]
     assert list(scratch.iterdir()) == []
 
 
@@ -254,9 +254,10 @@ def test_init_says_how_to_train_without_what_a_url_hides(web, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def bucket():
-    """Options for fsspec that lead to an S3 server of this process, with a bucket in it; and
-    that bucket's client."""
+    """The client of an S3 server of this process, with a bucket in it, to which the environment
+    leads."""
     import boto3
+    import s3fs
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -267,25 +268,31 @@ def bucket():
         "s3",
         endpoint_url=endpoint,
         aws_access_key_id="key",
-        aws_secret_access_key="hush",
+        aws_secret_access_key="hush-hush",
         region_name="us-east-1",
     )
     client.create_bucket(Bucket="bucket")
-    yield {"key": "key", "secret": "hush", "endpoint_url": endpoint}, client
+    s3fs.S3FileSystem.clear_instance_cache()  # what another module's tests opened
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ACCESS_KEY_ID", "key")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+        environment.setenv("AWS_ENDPOINT_URL", endpoint)
+        environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield client
+    s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 
 
 def test_a_file_a_folder_and_a_pattern_in_s3(bucket, scratch):
-    options, client = bucket
-    client.put_object(Bucket="bucket", Key="data.csv", Body=csv())
+    bucket.put_object(Bucket="bucket", Key="data.csv", Body=csv())
     half = ROWS // 2
     for number in range(2):
-        client.put_object(
+        bucket.put_object(
             Bucket="bucket", Key=f"folder/part-{number}.parquet", Body=parquet(number * half, half)
         )
-    client.put_object(Bucket="bucket", Key="folder/_SUCCESS", Body=b"")
+    bucket.put_object(Bucket="bucket", Key="folder/_SUCCESS", Body=b"")
     for path in ("data.csv", "folder", "folder/*.parquet", "folder/part-?.parquet"):
-        assert rows_of(f"s3://bucket/{path}", scratch, storage_options=options) == expected()
+        assert rows_of(f"s3://bucket/{path}", scratch) == expected()
 
 
 @pytest.mark.parametrize("address", ["zip://folder::", "zip://folder/**::", "zip://**::"])
@@ -307,19 +314,18 @@ def test_a_name_in_a_listing_that_leads_out_of_the_folder(tmp_path, scratch, add
 @pytest.mark.parametrize("path", ["data.csv", "folder"])
 def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeypatch, path, when):
     """By a csv of the same size, so that only its version tells."""
-    options, client = bucket
     name = "folder/a.parquet" if path == "folder" else path
     versions = (
         [parquet(), parquet(first=1)] if path == "folder" else [csv(), csv().replace(b"n1", b"n2")]
     )
     assert path == "folder" or len(versions[0]) == len(versions[1])
-    client.put_object(Bucket="bucket", Key=name, Body=versions[0])
+    bucket.put_object(Bucket="bucket", Key=name, Body=versions[0])
     copy = fetch.copy
 
     def copied(*arguments, **named):
         if when == "after":
             copy(*arguments, **named)
-        client.put_object(Bucket="bucket", Key=name, Body=versions[1])
+        bucket.put_object(Bucket="bucket", Key=name, Body=versions[1])
         if when == "before":
             copy(*arguments, **named)
 
@@ -327,7 +333,7 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
     with pytest.raises(
         DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"
     ):
-        open_source(f"s3://bucket/{path}", RAW, scratch=scratch, storage_options=options)
+        open_source(f"s3://bucket/{path}", RAW, scratch=scratch)
     assert list(scratch.iterdir()) == []
 
 
@@ -335,9 +341,8 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
 @pytest.mark.parametrize("change", ["replaced", "deleted", "deleted before"])
 def test_a_folder_whose_files_change_one_after_another(bucket, scratch, monkeypatch, path, change):
     """Each copy is whole, and all of them together are a dataset that never was."""
-    options, client = bucket
     for name in "ab":
-        client.put_object(Bucket="bucket", Key=f"changing/folder/{name}.parquet", Body=parquet())
+        bucket.put_object(Bucket="bucket", Key=f"changing/folder/{name}.parquet", Body=parquet())
     fetch_one, turn, fetched = fetch._fetch, threading.Lock(), []
 
     def one(filesystem, file, *arguments, **named):
@@ -345,33 +350,32 @@ def test_a_folder_whose_files_change_one_after_another(bucket, scratch, monkeypa
             if fetched:
                 key = (file if change == "deleted before" else fetched[0]).removeprefix("bucket/")
                 if change == "replaced":
-                    client.put_object(Bucket="bucket", Key=key, Body=parquet(first=1))
+                    bucket.put_object(Bucket="bucket", Key=key, Body=parquet(first=1))
                 else:
-                    client.delete_object(Bucket="bucket", Key=key)
+                    bucket.delete_object(Bucket="bucket", Key=key)
             fetch_one(filesystem, file, *arguments, **named)
             fetched.append(file)
 
     monkeypatch.setattr(fetch, "_fetch", one)
     with pytest.raises(DataError, match=r"[ab]\.parquet.*changed while it was being fetched"):
-        open_source(f"s3://bucket/changing/{path}", RAW, scratch=scratch, storage_options=options)
+        open_source(f"s3://bucket/changing/{path}", RAW, scratch=scratch)
     assert list(scratch.iterdir()) == []
 
 
 def test_a_file_that_comes_while_a_folder_is_fetched_is_of_the_next_run(
     bucket, scratch, monkeypatch
 ):
-    options, client = bucket
-    client.put_object(Bucket="bucket", Key="growing/a.parquet", Body=parquet())
+    bucket.put_object(Bucket="bucket", Key="growing/a.parquet", Body=parquet())
     fetch_one, came = fetch._fetch, []
 
     def one(*arguments, **named):
         if not came:
-            came.append(client.put_object(Bucket="bucket", Key="growing/b.parquet", Body=parquet()))
+            came.append(bucket.put_object(Bucket="bucket", Key="growing/b.parquet", Body=parquet()))
         fetch_one(*arguments, **named)
 
     monkeypatch.setattr(fetch, "_fetch", one)
     for files in (1, 2):
-        source = open_source("s3://bucket/growing", RAW, scratch=scratch, storage_options=options)
+        source = open_source("s3://bucket/growing", RAW, scratch=scratch)
         assert source.rows() == files * ROWS
         source.close()
 
@@ -381,13 +385,10 @@ def test_a_folder_that_this_process_listed_before_is_listed_again(bucket, scratc
     """fsspec keeps what a process has listed, for whoever asks next."""
     import s3fs
 
-    options, client = bucket
-    client.put_object(Bucket="bucket", Key=f"again{len(path)}/a.parquet", Body=parquet())
-    assert len(s3fs.S3FileSystem(**options).ls(f"bucket/again{len(path)}")) == 1
-    client.put_object(Bucket="bucket", Key=f"again{len(path)}/b.parquet", Body=parquet())
-    source = open_source(
-        f"s3://bucket/again{len(path)}{path}", RAW, scratch=scratch, storage_options=options
-    )
+    bucket.put_object(Bucket="bucket", Key=f"again{len(path)}/a.parquet", Body=parquet())
+    assert len(s3fs.S3FileSystem().ls(f"bucket/again{len(path)}")) == 1
+    bucket.put_object(Bucket="bucket", Key=f"again{len(path)}/b.parquet", Body=parquet())
+    source = open_source(f"s3://bucket/again{len(path)}{path}", RAW, scratch=scratch)
     assert source.rows() == 2 * ROWS
     source.close()
 
@@ -402,9 +403,8 @@ def test_a_folder_that_this_process_listed_before_is_listed_again(bucket, scratc
     ],
 )
 def test_what_is_not_in_s3(bucket, scratch, path, said):
-    options, _ = bucket
     with pytest.raises(DataError, match=said) as caught:
-        open_source(f"s3://{path}", RAW, scratch=scratch, storage_options=options)
+        open_source(f"s3://{path}", RAW, scratch=scratch)
     assert "hush" not in str(caught.value)
     assert list(scratch.iterdir()) == []
 
@@ -415,14 +415,9 @@ def test_a_whole_run_on_a_dataset_in_s3(bucket, tmp_path, monkeypatch):
     import distcore
     from distcore_testing import data
 
-    options, client = bucket
     sink = io.BytesIO()
     pa.csv.write_csv(data.table(), sink)
-    client.put_object(Bucket="bucket", Key="train.csv", Body=sink.getvalue())
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    bucket.put_object(Bucket="bucket", Key="train.csv", Body=sink.getvalue())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     outcome = distcore.experiment(

@@ -175,9 +175,7 @@ def _ended(name: str) -> str:
     return name if len(name) <= 200 else f"{name[:200]}…"
 
 
-def download(
-    url: str, shown: str, place: Workplace, storage_options: Mapping[str, Any] | None
-) -> Path:
+def download(url: str, shown: str, place: Workplace) -> Path:
     """Copy a remote file, the Parquet files of a folder, or those that a glob names; returns the
     local file or folder.
 
@@ -188,7 +186,7 @@ def download(
         return error if shown == url else None  # a traceback would show the whole URL
 
     try:
-        filesystem, path = fsspec.core.url_to_fs(url, **(storage_options or {}))
+        filesystem, path = fsspec.core.url_to_fs(url)
         filesystem.invalidate_cache()  # of what this process has listed earlier
         files, root = _remote_files(filesystem, path, shown)
         target = place.path(os.path.basename(shown.rstrip("/*")))

@@ -73,7 +73,6 @@ def open_source(
     format: str | None = None,
     scratch: Path | Workplace | None = None,
     options: DelimitedOptions | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> Source:
     """Open a dataset for reading some of its columns.
@@ -85,7 +84,6 @@ def open_source(
         scratch: Folder for what must be downloaded or unpacked; None: a temporary one of the
             system's.
         options: How delimited text is written, and which spellings are missing values.
-        storage_options: For fsspec.
         plugins: Whose formats are read; None: those of the environment.
 
     Returns:
@@ -105,7 +103,7 @@ def open_source(
     place = scratch if isinstance(scratch, Workplace) else Workplace(scratch)
     try:
         with _opening(dataset):
-            found, given = _given(dataset, format, options, place, storage_options, plugins)
+            found, given = _given(dataset, format, options, place, plugins)
             return found.open(given, raw)
     except BaseException:
         place.close()
@@ -117,8 +115,6 @@ def column_names(
     *,
     format: str | None = None,
     options: DelimitedOptions | None = None,
-    scratch: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> list[str]:
     """The dataset's columns, from its header, schema or first rows. Raises DataError as
@@ -128,12 +124,7 @@ def column_names(
 
         _require_frame(dataset, _named(format, plugins or environment_plugins()))
         return frame_columns(dataset)
-    where: dict[str, Any] = {
-        "scratch": scratch,
-        "storage_options": storage_options,
-        "plugins": plugins,
-    }
-    return sample(dataset, 1, format=format, options=options, **where).column_names
+    return sample(dataset, 1, format=format, options=options, plugins=plugins).column_names
 
 
 def sample(
@@ -143,8 +134,6 @@ def sample(
     spread: bool = False,
     format: str | None = None,
     options: DelimitedOptions | None = None,
-    scratch: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> pa.Table:
     """The first rows (at most `rows`, and some 4 MiB of text), every column with the type that it
@@ -160,12 +149,11 @@ def sample(
     Raises:
         DataError: As `open_source`.
     """
-    place = Workplace(scratch)
+    place = Workplace(None)
     try:
         with _opening(dataset):
-            found, given = _given(
-                dataset, format, options, place, storage_options, plugins or environment_plugins()
-            )
+            chosen = plugins or environment_plugins()
+            found, given = _given(dataset, format, options, place, chosen)
             if spread and isinstance(found, Delimited | Json | Parquet):
                 return found.spread(given, rows)
             return found.sample(given, rows)
@@ -190,7 +178,7 @@ def rows_about(
     place = Workplace(None)
     try:
         with _opening(dataset):
-            found, given = _given(dataset, format, None, place, None, environment_plugins())
+            found, given = _given(dataset, format, None, place, environment_plugins())
             rows = found.about(given) if isinstance(found, Delimited | Json) else None
             if rows is not None:
                 return rows
@@ -289,7 +277,6 @@ def _given(
     format_: str | None,
     options: DelimitedOptions | None,
     place: Workplace,
-    storage_options: Mapping[str, Any] | None,
     plugins: Plugins,
 ) -> tuple[DataFormat, Given]:
     """Who reads the dataset, and what it is given: downloaded if it is remote."""
@@ -310,7 +297,7 @@ def _given(
         url = os.fspath(dataset)
         fetcher = _fetcher(url, plugins)
         if fetcher is None:
-            path = download(url, shown, place, storage_options)
+            path = download(url, shown, place)
             name = _of_file(path, shown, shown, name, options, plugins)
         elif name not in (AUTO, fetcher):
             raise DataError(
