@@ -142,14 +142,21 @@ def lay(
 
 def flat_groups(module: torch.nn.Module) -> list[FlatGroup]:
     """One group a dtype; the same groups in every rank, for the same module."""
+    return [FlatGroup(*each) for each in by_dtype(module)]
+
+
+def by_dtype(
+    module: torch.nn.Module,
+) -> list[tuple[torch.dtype, list[torch.nn.Parameter], list[torch.Tensor]]]:
+    """Each dtype, with the parameters that are trained and the buffers of floats that have it; in
+    the same order in every rank."""
     parameters = [each for each in module.parameters() if each.requires_grad]
     buffers = [each for each in module.buffers() if each.is_floating_point()]
-    dtypes = sorted({each.dtype for each in (*parameters, *buffers)}, key=str)
     return [
-        FlatGroup(
+        (
             dtype,
             [each for each in parameters if each.dtype == dtype],
             [each for each in buffers if each.dtype == dtype],
         )
-        for dtype in dtypes
+        for dtype in sorted({each.dtype for each in (*parameters, *buffers)}, key=str)
     ]

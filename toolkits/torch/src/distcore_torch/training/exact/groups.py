@@ -14,7 +14,7 @@ import torch
 
 from distcore_torch.training.exact.exchange import TreeExchange
 from distcore_torch.training.exact.tree import Adder
-from distcore_torch.training.flat import Agreed, lay
+from distcore_torch.training.flat import Agreed, by_dtype, lay
 
 
 class PartGroup:
@@ -128,20 +128,12 @@ class PartGroup:
 def part_groups(module: torch.nn.Module) -> list[PartGroup]:
     """One group a dtype, the same in every rank for the same module; whole numbers travel with
     the first."""
-    parameters = [each for each in module.parameters() if each.requires_grad]
-    buffers = [each for each in module.buffers() if each.is_floating_point()]
     counters = [
         each
         for each in module.buffers()
         if not each.is_floating_point() and not each.is_complex() and each.dtype != torch.bool
     ]
-    dtypes = sorted({each.dtype for each in (*parameters, *buffers)}, key=str)
     return [
-        PartGroup(
-            dtype,
-            [each for each in parameters if each.dtype == dtype],
-            [each for each in buffers if each.dtype == dtype],
-            counters if place == 0 else [],
-        )
-        for place, dtype in enumerate(dtypes)
+        PartGroup(*each, counters if place == 0 else [])
+        for place, each in enumerate(by_dtype(module))
     ]
