@@ -13,6 +13,7 @@ Where Arrow and Python differ:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from string import ascii_letters, digits
 from typing import NamedTuple
 
@@ -91,19 +92,10 @@ def _of_word_bytes(words: pa.Array) -> bool:
     return bool(_WORD_BYTES[np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]].all())
 
 
-def _comma(texts: pa.Array) -> Tokens:
-    return split_lists(_split_around(texts, ","))
-
-
-def _underscore(texts: pa.Array) -> Tokens:
-    return split_lists(_split_around(texts, "_"))
-
-
-def _split_around(texts: pa.Array, separator: str) -> pa.Array:
-    """Split at a separator and the white space around it."""
-    return pc.split_pattern_regex(
-        pc.utf8_trim_whitespace(texts), f"[{SPACE}]*{separator}[{SPACE}]*"
-    )
+def _between(separator: str, texts: pa.Array) -> Tokens:
+    """What lies between separators, without the white space around them."""
+    pattern = f"[{SPACE}]*{separator}[{SPACE}]*"
+    return split_lists(pc.split_pattern_regex(pc.utf8_trim_whitespace(texts), pattern))
 
 
 def _characters(texts: pa.Array) -> Tokens:
@@ -141,8 +133,8 @@ TOKENIZERS: dict[str, Callable[[pa.Array], Tokens]] = {
     "space": _space,
     "space_punct": _space_punct,
     "characters": _characters,
-    "underscore": _underscore,
-    "comma": _comma,
+    "underscore": partial(_between, "_"),
+    "comma": partial(_between, ","),
     "untokenized": untokenized,
     "stripped": _stripped,
 }
