@@ -36,21 +36,17 @@ def train(arguments: Namespace) -> int:
 def preprocess(arguments: Namespace) -> int:
     """Build the cache and stop."""
     with profiled("preprocess", arguments.profile):
-        return _preprocess(arguments)
+        from distcore import interface
 
-
-def _preprocess(arguments: Namespace) -> int:
-    from distcore import interface
-
-    set_up_logging(arguments.logging_level)
-    cache = interface.preprocess(
-        config_of(arguments),
-        **data_of(arguments),
-        backend=arguments.backend,
-        random_seed=arguments.random_seed,
-        view=shown(arguments.logging_level),
-    )
-    print(cache.where)
+        set_up_logging(arguments.logging_level)
+        cache = interface.preprocess(
+            config_of(arguments),
+            **data_of(arguments),
+            backend=arguments.backend,
+            random_seed=arguments.random_seed,
+            view=shown(arguments.logging_level),
+        )
+        print(cache.where)
     return 0
 
 
