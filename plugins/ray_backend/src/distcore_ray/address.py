@@ -106,14 +106,19 @@ def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | N
     return AddressFile(path, address, "" if silent else trouble)
 
 
+def connection(address: str, seconds: float) -> socket.socket:
+    """One to host:port, which may take so long to be accepted. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
+
+
 def probe(address: str, seconds: float) -> str:
     """Why nothing can be asked at host:port; "" if a connection is accepted."""
     host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal():
+    if not host.strip("[]") or not port.isdecimal():
         return "that is not host:port"
     try:
-        socket.create_connection((host, int(port)), timeout=seconds).close()
+        connection(address, seconds).close()
     # OverflowError: no such port. UnicodeError: no such name (`.head`).
     except (OSError, OverflowError, UnicodeError) as error:
         return f"nothing answers there ({getattr(error, 'strerror', None) or error})"
@@ -141,13 +146,12 @@ def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple
         "true",
     ):  # it would greet within TLS
         return trouble, False
-    host, _, port = address.rpartition(":")
     heard = b""
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=connect) as connection:
-            connection.settimeout(answer)
-            connection.sendall(GREETING)
-            while len(heard) < 4 and (more := connection.recv(64)):
+        with connection(address, connect) as head:
+            head.settimeout(answer)
+            head.sendall(GREETING)
+            while len(heard) < 4 and (more := head.recv(64)):
                 heard += more
     except TimeoutError:
         return f"something there accepts connections, but says nothing within {answer:g} s", True

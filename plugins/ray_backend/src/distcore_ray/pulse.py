@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from distcore_core.errors import TrainingError
 from distcore_data.waiting import in_thread
+from distcore_ray.address import connection
 
 PULSE_SECONDS = 1.0
 """How long a connection may take when a part is felt, and how often that is done while Ray is
@@ -100,9 +100,8 @@ def begin() -> None:
 
 
 def _refused(address: str) -> bool:
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PULSE_SECONDS).close()
+        connection(address, PULSE_SECONDS).close()
     except ConnectionRefusedError:
         return True
     except OSError:  # too busy to say; whoever is gone refuses
