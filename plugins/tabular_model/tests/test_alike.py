@@ -46,7 +46,7 @@ def one_by_one(inputs):
 def mixed(number):
     """Two shapes, one between others, and encoders that go by themselves."""
     if number in (3, 9):
-        return encoders.passthrough(1)
+        return encoders.Passthrough()
     if number == 6:
         return ple(number, dropout=0.5)
     return ple(number, bins=16 if number > 6 else 32, use_bias=number != 11)
@@ -83,7 +83,7 @@ def test_neighbours_of_one_shape_are_one_step_of_the_plan():
 @pytest.mark.parametrize(
     "encoder",
     [
-        encoders.passthrough(1),
+        encoders.Passthrough(),
         ple(0, dropout=0.1),
         ple(0, activation="tanh"),
         ple(0, activation=None),

@@ -38,21 +38,21 @@ def options(base, **changes):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_passthrough_gives_a_column_of_floats(dtype):
     value = torch.arange(4).to(dtype)
-    out = encoders.passthrough(1)(value)
+    out = encoders.Passthrough()(value)
     assert out.dtype == torch.float32
     assert torch.equal(out, torch.arange(4.0)[:, None])
 
 
 def test_passthrough_takes_a_strided_view_of_a_packed_matrix():
     packed = torch.arange(12, dtype=torch.float32).view(4, 3)
-    assert torch.equal(encoders.passthrough(2)(packed[:, 1:3]), packed[:, 1:3])
+    assert torch.equal(encoders.Passthrough()(packed[:, 1]), packed[:, 1:2])
 
 
 def test_dense_is_a_stack_over_the_value():
-    encoder = encoders.dense(1, options(STACK))
+    encoder = encoders.Dense(options(STACK))
     assert encoder(torch.randn(4)).shape == (4, 8)
     assert encoder.output_size == 8
-    encoder = encoders.dense(1, options(STACK, fc_layers=[{"output_size": 3}, {"output_size": 2}]))
+    encoder = encoders.Dense(options(STACK, fc_layers=[{"output_size": 3}, {"output_size": 2}]))
     assert encoder(torch.randn(4)).shape == (4, 2)
     assert encoder.output_size == 2
 
@@ -143,7 +143,7 @@ def test_dropout_drops_only_while_training():
     assert torch.equal(encoder.eval()(codes), encoder.weight)
 
 
-@pytest.mark.parametrize("encoder", [encoders.passthrough(1), encoders.OneHot(3)])
+@pytest.mark.parametrize("encoder", [encoders.Passthrough(), encoders.OneHot(3)])
 def test_no_rows_are_taken(encoder):
     assert encoder(torch.empty(0, dtype=torch.int32)).shape == (0, encoder.output_size)
 

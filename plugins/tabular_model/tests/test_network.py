@@ -104,7 +104,7 @@ def test_a_decoder_that_is_none_is_told_with_its_feature():
 
     column = Column(name="x", dtype="float32")
     features = SimpleNamespace(
-        inputs=[Plain("x", lambda: encoders.passthrough(1))],
+        inputs=[Plain("x", encoders.Passthrough)],
         outputs=[Without("y")],
         metadata={"x": {}, "y": {"classes": 2}},
         columns={"x": column},
@@ -115,7 +115,7 @@ def test_a_decoder_that_is_none_is_told_with_its_feature():
 
 
 def number(name):
-    return Plain(name, lambda: encoders.passthrough(1)), Column(name=name, dtype="float32")
+    return Plain(name, encoders.Passthrough), Column(name=name, dtype="float32")
 
 
 def category(name, classes, size=4, dropout=0.0, trainable=True):

@@ -43,13 +43,13 @@ def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any])
         dated = {"embed": date_encoders.DateEmbed, "wave": date_encoders.DateWave}
         return dated[name](dict(metadata), options)
     if name == "passthrough":
-        return encoders.passthrough(1)
+        return encoders.Passthrough()
     if name == "ple":
         from distcore_tabular.number import edges
 
         return encoders.Ple(edges(dict(metadata)), options)
     if feature != "category":
-        return encoders.dense(1, options)
+        return encoders.Dense(options)
     if name == "onehot":
         return encoders.OneHot(metadata["vocab_size"])
     if name == "sparse":

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_tabular.layers import FCStack, fc_stack, initialize, require_memory
+from distcore_tabular.layers import fc_stack, initialize, require_memory
 
 INITIAL = 0.05
 """Range of a trained embedding's first values. Ludwig starts in ±1: a value that few rows have then
@@ -59,27 +59,29 @@ def lookup_rows(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
 
 
 class Passthrough(nn.Module):
-    """The value as it is, as float32: [B] or [B, width] → [B, width]."""
+    """Encoder `passthrough` of numbers, binaries and categories (whose code then is read as a
+    number): the value as it is, as float32, [B] → [B, 1]."""
 
-    def __init__(self, width: int = 1) -> None:
-        super().__init__()
-        self.output_size = width
+    output_size = 1
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        return value.float().reshape(-1, self.output_size)
+        return value.float().reshape(-1, 1)
 
 
 class Dense(nn.Module):
-    """Fully connected layers over the value: [B] or [B, input_size] → [B, output_size]."""
+    """Encoder `dense` of numbers and binaries: fully connected layers over the value, [B] → [B,
+    output_size].
 
-    def __init__(self, input_size: int, stack: FCStack) -> None:
+    options: num_layers, fc_layers, output_size, use_bias, weights_initializer, bias_initializer,
+    norm, norm_params, activation, dropout."""
+
+    def __init__(self, options: Any) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.fc_stack = stack
-        self.output_size = stack.output_size
+        self.fc_stack = fc_stack(1, options, options.num_layers)
+        self.output_size = self.fc_stack.output_size
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        return self.fc_stack(value.float().reshape(-1, self.input_size))
+        return self.fc_stack(value.float().reshape(-1, 1))
 
 
 class Ple(nn.Module):
@@ -92,7 +94,7 @@ class Ple(nn.Module):
 
     edges: of the bins, ascending, float32 [bins + 1]; a single one, of a constant column, has a bin
         of width 1 above it.
-    options: as of `dense`."""
+    options: as of `Dense`."""
 
     def __init__(self, edges: np.ndarray, options: Any) -> None:
         super().__init__()
@@ -168,20 +170,6 @@ class OneHot(nn.Module):
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         hidden = F.one_hot(codes.long(), self.output_size).float()
         return F.dropout(hidden, self.dropout, self.training) if self.dropout else hidden
-
-
-def passthrough(width: int = 1) -> nn.Module:
-    """Encoder `passthrough` of numbers, binaries and categories (whose code then is read as a
-    number)."""
-    return Passthrough(width)
-
-
-def dense(input_size: int, options: Any) -> nn.Module:
-    """Encoder `dense` of numbers and binaries.
-
-    options: num_layers, fc_layers, output_size, use_bias, weights_initializer, bias_initializer,
-    norm, norm_params, activation, dropout."""
-    return Dense(input_size, fc_stack(input_size, options, options.num_layers))
 
 
 def category_embed(num_classes: int, options: Any) -> nn.Module:
