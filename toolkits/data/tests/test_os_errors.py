@@ -4,6 +4,7 @@ calls by one name."""
 import copy
 import errno
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -118,13 +119,6 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
     long = in_words(OSError(errno.ENAMETOOLONG, "File name too long", "/a/b"))
     assert long == "/a/b: File name too long. Give another path."
-    for error in (
-        RuntimeError("can't start new thread"),  # Python's
-        pa.ArrowException(f"Failed to launch worker thread: {os.strerror(errno.EAGAIN)}"),
-        BlockingIOError(errno.EAGAIN, "of a fork"),
-    ):
-        assert is_of_the_system(error)
-        assert "raise the limit of processes and threads (`ulimit -u`, or" in in_words(error)
     beside = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     beside.__context__ = PermissionError(errno.EACCES, "no", "/a/b")
     assert in_words(beside) == "", "its own words are not to be lost"
@@ -135,6 +129,19 @@ def test_what_nobody_explained_names_the_file_and_the_refusal():
     of_another = FileNotFoundError(errno.ENOENT, "ours", "/a")
     of_another.__cause__ = PermissionError(errno.EACCES, "no", "/a/b")
     assert in_words(of_another) == in_words(of_another.__cause__)
+
+
+def test_a_limit_of_processes_and_threads_is_told_as_one(monkeypatch):
+    said = "raise the limit of processes and threads (`ulimit -u`, or that of the container), then"
+    of_a_thread = RuntimeError("can't start new thread")
+    arrow_s = pa.ArrowException(f"Failed to launch worker thread: {os.strerror(errno.EAGAIN)}")
+    for error in (BlockingIOError(errno.EAGAIN, "of a fork"), of_a_thread, arrow_s):
+        assert said in in_words(error)
+        assert is_of_the_system(error)
+    assert in_words(RuntimeError("another")) == ""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (10**9, 10**9))
+    for error in (of_a_thread, OSError(errno.ENOMEM, "")):
+        assert "is limited to 1.0 GB (ulimit -v), which may be why" in in_words(error)
 
 
 def test_another_process_to_whom_the_system_refused_something_is_named(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from distcore_core.errors import CacheError, DataError, DistcoreError, UserError
 from distcore_data.figures import human_bytes
+from distcore_data.memory import limit_in_words
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
@@ -171,10 +172,12 @@ def in_words(error: BaseException, then: str = "run the same command again.") ->
         look = f"if this process may write no larger files, {LARGER}"
     elif found.errno == errno.ENFILE:
         look = "the machine's limit of open files is reached: end what holds them"
+    elif found.errno == errno.ENOMEM:
+        look = limit_in_words().rstrip(".") or "end what takes this machine's memory"
     elif found.errno == errno.EAGAIN:
         look = "raise the limit of processes and threads (`ulimit -u`, or that of the container)"
-    elif found.errno == errno.ENOMEM:
-        look = "end what takes this machine's memory"
+        if words := limit_in_words():
+            look = f"{words.rstrip('.')}, or {look}"
     return (
         f"{where}the system refused{whom} ({str(found.strerror).lower()}{free}). What was "
         f"saved before is as it was: {look}, then {then}"
