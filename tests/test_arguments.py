@@ -228,3 +228,14 @@ def test_a_seed_may_be_numpys(tmp_path):
     given = {"random_seed": np.int64(3), "output_directory": tmp_path, "view": "none"}
     outcome = distcore.train(config, data.table(100), **given)
     assert json.loads((outcome.directory / "description.json").read_text())["random_seed"] == 3
+
+
+def test_a_name_of_predictions_that_is_too_long_is_told(tmp_path):
+    """240 bytes are a name, but leave no room for that of the file on its way there."""
+    for length in (240, 300):
+        name = tmp_path / f"{'a' * length}.csv"
+        request = AnswerRequest(
+            command="predict", model_path=tmp_path, dataset="a.csv", output_file=name
+        )
+        with pytest.raises(UserError, match=r"^--output_file .*: file name too long\. Give"):
+            _ = request.file_name

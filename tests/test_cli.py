@@ -104,7 +104,7 @@ def test_a_folder_that_is_gone_is_told_before_anything_runs(
     script = 'cd "$0" && rmdir "$0" && exec "$@"'
     done = subprocess.run(["sh", "-c", script, str(folder), *words], capture_output=True, text=True)
     assert done.returncode == code
-    assert "The folder that this process works in is gone: change to" in done.stderr
+    assert "The working directory is gone: change to a folder" in done.stderr
 
 
 @pytest.mark.parametrize(

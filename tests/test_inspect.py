@@ -139,6 +139,10 @@ def test_init_never_overwrites(folder, capsys):
             "Unknown data format 'xml'",
         ),
         (["--dataset", "data.csv", "--target", "y", "--output", "nowhere/config.yaml"], "nowhere"),
+        (
+            ["--dataset", "data.csv", "--target", "y", "--output", "a" * 300],
+            "cannot be written: File name too long. Give another file with --output.",
+        ),
     ],
 )
 def test_init_tells_what_is_wrong_and_leaves_nothing(folder, words, said, capsys):

@@ -124,8 +124,11 @@ def refuse_taken(path: Path) -> None:
     """Raise UserError if the file exists, or a link that leads nowhere: a config that somebody
     edited is never overwritten."""
     from distcore_core.errors import UserError
+    from distcore_data.own_files import writable
 
-    if path.exists() or path.is_symlink():
+    with writable(path):
+        taken = path.exists() or path.is_symlink()
+    if taken:
         what = "exists" if path.exists() else "is a link that leads nowhere"
         raise UserError(
             f"{path} {what} and was left as it is. Give another name with --output, or remove it."

@@ -93,7 +93,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
     """Call the command, which signals may stop; turn what it raises into a message and an exit
     code."""
     # Light modules, but --help has no need of them.
-    from distcore.workflow.arguments import check_working_folder
+    from distcore.workflow.working_directory import check_working_directory
     from distcore_torch.signals import Stoppable
 
     stopping = Stoppable(owns_process=True, to_the_end=to_the_end)
@@ -101,7 +101,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
         try:
             stopping = stack.enter_context(stopping)  # its thread may be one too many
             try:
-                check_working_folder()
+                check_working_directory()
                 return run(parsed)
             finally:
                 stopping.settle()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import difflib
 import os
 import reprlib
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from numbers import Integral
@@ -15,6 +14,7 @@ from types import UnionType
 from typing import Any, ParamSpec, TypeVar
 
 from distcore.workflow.skips import NEVER_SAVED, SKIPS
+from distcore.workflow.working_directory import check_working_directory
 from distcore_core.errors import UserError
 from distcore_torch.modes import plain_torch
 
@@ -65,7 +65,7 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                 hint = _meant(name, known) or _of_config(name, known)
                 hint = hint or f"It has: {', '.join(known)}."
                 raise TypeError(f"distcore.{function.__name__} has no argument {name!r}. {hint}")
-        check_working_folder()
+        check_working_directory()
         call: Any = function  # whose arguments stay what they are for editors
         places = [_path(value) for value in arguments]
         others = {name: _path(value) for name, value in named.items()}
@@ -82,20 +82,6 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             return result
 
     return called
-
-
-def check_working_folder() -> None:
-    """Raises UserError in a folder that was removed: `import torch` ends the process there, in
-    MKL's words."""
-    if "torch" in sys.modules:
-        return
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        raise UserError(
-            "The folder that this process works in is gone: change to one that is there, then try "
-            "again."
-        ) from error
 
 
 def _path(value: Any) -> Any:

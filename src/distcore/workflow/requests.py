@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from distcore.workflow.skips import (
     SKIP_REPORT,
 )
 from distcore_core.errors import UserError
+from distcore_core.io.temporaries import temporary_name
 from distcore_data.dataset import Data
 from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -166,6 +168,14 @@ class AnswerRequest:
             raise UserError(
                 f"--output_file {self.output_file}: name a file that ends in .csv or .parquet."
             )
+        if isinstance(self.output, Path):
+            try:
+                os.lstat(temporary_name(self.output / name))
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    raise UserError(
+                        f"--output_file {self.output_file}: file name too long. Give a shorter one."
+                    ) from None
         return name
 
     @property
