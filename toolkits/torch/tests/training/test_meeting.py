@@ -157,3 +157,26 @@ def test_a_container_of_its_own_is_another_machine():
     assert machine != mine[0]
     assert files != mine[1]
     assert told("unshare", *rights, "-m")[0] == mine[0]
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode != 0,
+    reason="no network namespace is allowed here",
+)
+def test_a_loopback_that_is_down_is_told():
+    """Gloo said "Unable to find address for: lo", in each of four attempts."""
+    code = (
+        "from distcore_torch.training.meeting import Rank, stay_on_loopback\n"
+        "stay_on_loopback(Rank(index=0, world=2, local_rank=0))"
+    )
+    done = subprocess.run(
+        ["unshare", "-rn", sys.executable, "-c", code],
+        env={**os.environ, "LOCAL_WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "TrainingError: The loopback interface of this machine or container is down" in (
+        done.stderr
+    )

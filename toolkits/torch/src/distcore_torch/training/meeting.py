@@ -77,12 +77,26 @@ def stay_on_loopback(rank: Rank) -> bool:
     they are.
 
     A variable that the user has set is left. Otherwise gloo listens where the host's name points
-    to."""
+    to. Raises TrainingError if the loopback is needed and down."""
     local = _all_here(rank)
     if local and Path("/sys/class/net/lo").exists():
         for name in INTERFACES:
             os.environ.setdefault(name, "lo")
+        if os.environ[INTERFACES[0]] == "lo" and not _loopback_is_up():
+            raise TrainingError(
+                "The loopback interface of this machine or container is down, and processes of one "
+                "machine meet there: `ip link set lo up`, then run the same command again; or "
+                "train in one process."
+            )
     return local
+
+
+def _loopback_is_up() -> bool:
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as there:
+            there.connect((address, 9))  # which sends nothing
+            return True
+    return False
 
 
 def is_loopback(host: str) -> bool:
