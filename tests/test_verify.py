@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -566,6 +568,27 @@ def test_data_are_there_as_the_run_named_them(tmp_path, monkeypatch, written):
         _data(receipt, {})
     (tmp_path / "table.parquet").touch()
     assert _data(receipt, {}) == {"dataset": named}
+
+
+def test_data_are_found_in_another_locale_than_the_run_s(tmp_path):
+    """Where Python's encoding of paths is ASCII, "ü" has no bytes."""
+    file = tmp_path / "ü.csv"
+    file.write_text("a\n1\n")
+    code = (
+        "import json, sys; from distcore.workflow.replay import _data\n"
+        "receipt = json.loads(sys.argv[1])\n"
+        "print(sys.getfilesystemencoding(), len(open(_data(receipt, {})['dataset']).read()))"
+    )
+    receipt = json.dumps({"data": {"dataset": str(file)}})
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, receipt],
+        env={**os.environ, **ascii_only},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["ascii", "4"], done.stderr
 
 
 def test_a_folder_in_memory_is_there_and_a_frame_is_not(tmp_path, monkeypatch):

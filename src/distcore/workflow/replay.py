@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +68,7 @@ def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
     for name in ("extensions", "hyperopt"):
         config.pop(name, None)
     section = config["backend"]
-    if not Path(str(receipt["data"].get("cache", ""))).exists():
+    if not Path(_spelled(str(receipt["data"].get("cache", "")))).exists():
         section["cache_dir"] = str(scratch / "cache")
     if backend is not None:
         # Options of another backend and its trainer mean nothing here; the loader deals the rows.
@@ -133,9 +134,8 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
 
 def _started_from(initial: JSON, folder: Path, credentials: Credentials | None) -> str | Path:
     """Where the weights are that the run began with. Raises UserError if they are there no more."""
-    place: str | Path = initial["path"]
-    if place == INITIAL:
-        place = folder / INITIAL
+    recorded = str(initial["path"])
+    place: str | Path = folder / INITIAL if recorded == INITIAL else _spelled(recorded)
     why = "they are others now."
     try:
         if check_weights(model_place(place, credentials))[0] == initial["sha256"]:
@@ -157,6 +157,7 @@ def _data(receipt: JSON, given: Mapping[str, Any]) -> dict[str, Any]:
         where = receipt["data"].get(name)
         if not where or name in found or (name == "dataset" and found):
             continue
+        where = _spelled(where)
         if not _is_there(where):  # nor is a frame, which is called "… in memory"
             raise UserError(
                 f"The run's data, {where}, are not there to be read again. Say where they are: "
@@ -164,6 +165,13 @@ def _data(receipt: JSON, given: Mapping[str, Any]) -> dict[str, Any]:
             )
         found[name] = where
     return found
+
+
+def _spelled(recorded: str) -> str:
+    """A path of a receipt as this process spells it, whose locale may be another than the run's."""
+    if "://" in recorded:
+        return recorded
+    return os.fsdecode(recorded.encode("utf-8", "surrogateescape"))
 
 
 def _is_there(where: str) -> bool:
