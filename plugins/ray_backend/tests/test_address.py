@@ -4,6 +4,7 @@ that is open to others."""
 import logging
 import os
 import platform
+import pwd
 import re
 import socket
 import sys
@@ -312,6 +313,19 @@ def test_sizes_for_a_cluster_that_is_joined_are_an_error(monkeypatch, listening,
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{listening}")
     with pytest.raises(UserError, match="there is one to join: RAY_ADDRESS"):
         cluster.target(BackendOptions(**size))
+
+
+def test_without_a_home_folder_doctor_and_runs_say_so(monkeypatch):
+    """Ray's libraries said "Could not determine home directory", and doctor's own check failed."""
+    monkeypatch.delenv("HOME")
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert ("home", False) in [each[:2] for each in checks()]
+    with pytest.raises(UserError, match="set HOME to a folder of yours, or run with"):
+        cluster.connect(BackendOptions())
 
 
 def test_the_doctor_names_a_stale_file(tmp_path, free):

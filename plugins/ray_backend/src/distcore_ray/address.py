@@ -31,7 +31,15 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 
 SETTINGS = 4
 """The type of the frame, its fourth byte, that every gRPC server answers with at once."""
 
+HOMELESS = "Ray keeps files in a home folder, and this user has none: set HOME to a folder of yours"
+
 log = logging.getLogger("distcore")
+
+
+def has_home() -> bool:
+    """Whether HOME, or the user's entry in passwd, names a folder: Ray's libraries are not even
+    imported without."""
+    return os.path.expanduser("~") != "~"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,16 @@ from distcore_data.gpus import gpus
 from distcore_data.memory import free_bytes
 from distcore_data.threads import processors
 from distcore_ray import settings
-from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
+from distcore_ray.address import (
+    HOMELESS,
+    PROBE_SECONDS,
+    Found,
+    address_file,
+    detect,
+    greet,
+    has_home,
+    is_loopback,
+)
 from distcore_ray.head import ask
 from distcore_ray.session import Session
 
@@ -123,6 +132,8 @@ def connect(options: BackendOptions) -> Session | None:
         address = ray.get_runtime_context().gcs_address
         log.info("Using the Ray cluster %s that this process is connected to.", address)
         return None
+    if not has_home():
+        raise UserError(f"{HOMELESS}, or run with --backend local.")
     found = target(options)
     ours = Session(starting=found is None)
     ours.begin()

@@ -6,7 +6,7 @@ import os
 from importlib import metadata
 from pathlib import Path
 
-from distcore_ray.address import address_file, detect, greet, is_loopback
+from distcore_ray.address import HOMELESS, address_file, detect, greet, has_home, is_loopback
 
 OLDEST = (2, 60)
 """The Ray this was written for."""
@@ -14,6 +14,8 @@ OLDEST = (2, 60)
 
 def checks() -> list[tuple[str, bool, str]]:
     """(what was checked, whether it is well, what was found)."""
+    if not has_home():
+        return [_version(), _cluster(), ("home", False, HOMELESS)]
     return [_version(), _cluster(), _token()]
 
 
