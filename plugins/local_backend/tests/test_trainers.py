@@ -108,18 +108,23 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     assert stages.count("train") == 1, done.stderr
 
 
-def test_ranks_do_not_outlive_torchrun(folder):
-    """A torchrun that was killed left its ranks training, beside the run that came next."""
-    arguments = command(folder, "orphans", {"type": "data_parallel", "use_gpu": False})
+@pytest.mark.parametrize("stopped", [False, True])
+def test_ranks_do_not_outlive_torchrun(folder, stopped):
+    """A torchrun that was killed left its ranks training, beside the run that came next; and those
+    that were stopped, for ever."""
+    name = f"orphans{stopped}"
+    arguments = command(folder, name, {"type": "data_parallel", "use_gpu": False})
     endless = ["--set", "trainer.epochs=1000000", "--set", "trainer.early_stop=-1"]
     launcher = subprocess.Popen(
         [*TORCHRUN, *map(str, arguments), *endless],
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while not [*(folder / "orphans").rglob("checkpoints/*")]:
+    while not [*(folder / name).rglob("checkpoints/*")]:
         assert launcher.poll() is None
         time.sleep(0.2)
     ranks = psutil.Process(launcher.pid).children(recursive=True)
+    for each in ranks if stopped else ():
+        each.suspend()
     launcher.kill()
     _, left = psutil.wait_procs(ranks, timeout=120)
     assert len(ranks) >= 2

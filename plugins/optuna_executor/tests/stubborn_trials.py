@@ -3,6 +3,7 @@ them."""
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -44,6 +45,14 @@ def leaves_files(work, name, raw):
 
     Path(raw["folder"], "temporary").write_text(tempfile.mkdtemp())
     Path(raw["folder"], "begun").touch()
+    time.sleep(600)
+
+
+def starts_another(work, name, raw):
+    """Has started a process that watches nobody, and stands still."""
+    subprocess.Popen(["sleep", "600"])
+    Path(raw["folder"], "process").write_text(str(os.getpid()))
+    Path(raw["folder"], "process").rename(Path(raw["folder"], "begun"))
     time.sleep(600)
 
 

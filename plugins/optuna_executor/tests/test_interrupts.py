@@ -3,11 +3,13 @@ trials end."""
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -81,6 +83,39 @@ def test_what_a_killed_trial_left_among_the_temporary_files_is_gone(begun, tmp_p
     killed.close()
     assert not left.exists()
     assert not left.parent.exists()
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+import stubborn_trials
+from distcore_optuna.process import TrialProcess
+
+folder = Path(sys.argv[1])
+trial = TrialProcess({})
+trial.start(stubborn_trials.starts_another, None, "0000", {"folder": str(folder)}, folder)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux wakes a child")
+def test_a_stopped_trial_ends_with_its_driver(tmp_path):
+    """It stood there for ever, with its memory and its processes."""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    words = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    driver = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
+    try:
+        stubborn_trials.until(tmp_path / "begun")
+        trial = psutil.Process(int((tmp_path / "begun").read_text()))
+        processes = [trial, *trial.children()]
+        trial.suspend()
+    finally:
+        driver.kill()
+        driver.wait()
+    _, left = psutil.wait_procs(processes, timeout=60)
+    for each in left:
+        each.kill()
+    assert not left
 
 
 @pytest.mark.parametrize(("given", "code"), [(3, 3), (None, 0), ("no licence", 1)])

@@ -2,7 +2,8 @@
 standard input.
 
 When the driver dies its end of the pipe closes, and this process with all that it started ends at
-once: the driver that goes on with the search must find nobody else at work in a trial's folder."""
+once, also if it is stopped: the driver that goes on with the search must find nobody else at work
+in a trial's folder."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from distcore_data.os_errors import is_of_the_system
 from distcore_data.profiling import profiled_process
 from distcore_optuna.process import REFUSED
 from distcore_torch.signals import own_process
+from distcore_torch.training import parents
 
 
 def main(answers: int) -> None:
@@ -30,6 +32,7 @@ def main(answers: int) -> None:
     # the trial would go on, or would have failed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     own_process()
+    parents.wake_at_its_end()
     work: queue.Queue[Any] = queue.Queue()
     threading.Thread(
         target=_read, args=(sys.stdin.buffer, work), name="distcore-driver", daemon=True

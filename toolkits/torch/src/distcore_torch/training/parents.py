@@ -26,22 +26,33 @@ def die_with(parent: int) -> None:
         parent: Process id of the parent, as the parent knows it. The thread that started this
             process must not end before this process does: to Linux it is the parent.
     """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    follow(parent)
+    _at_its_end(signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-    follow(parent)
 
 
 def follow(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """As `die_with`, for a process that some thread started: within a second, unless it is stopped.
-    Once is enough for a process.
+    """As `die_with`, for a process that some thread started: within a second. Once is enough for a
+    process.
 
     by: SIGTERM lets it save what it has."""
     if any(each.name == WATCH for each in threading.enumerate()):
         return
+    wake_at_its_end()
     threading.Thread(target=_watch, args=(parent, by), name=WATCH, daemon=True).start()
+
+
+def wake_at_its_end() -> None:
+    """If this process is stopped when its parent ends, let it run, so that a thread which waits for
+    that end can see it. (Of a parent's thread, too, which then changes nothing.)"""
+    _at_its_end(signal.SIGCONT)
+
+
+def _at_its_end(sent: signal.Signals) -> None:
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, sent)
 
 
 def _watch(parent: int, by: signal.Signals) -> None:
