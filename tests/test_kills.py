@@ -339,6 +339,14 @@ def test_a_disk_that_is_full_while_predicting(place, trained, large):
     )
 
 
+def test_a_disk_that_is_full_is_no_mistake_in_the_command(place):
+    """Exit code 2 says that another try meets it again."""
+    words = ["schema", "--output", f"{place.folder}/disk/schema.json"]
+    status, lies, then, said = on_a_disk(place, words, "16k", then="distcore " + " ".join(words))
+    assert (status, lies, then) == (1, [], 0), said
+    assert "schema.json cannot be written: No space left on device. Give another file" in said
+
+
 # ------------------------------------------------------------------ whose folder it is
 
 

@@ -24,6 +24,7 @@ from distcore_data import stores
 from distcore_data.locks import locked_if_free
 from distcore_data.os_errors import explained
 from distcore_data.stores.local import LocalStore
+from distcore_torch.prediction_files import ANOTHER_PLACE
 
 FOLDER = "predictions.parts"
 
@@ -79,8 +80,7 @@ class Store:
         """Keep what `packed` gave. Raises TrainingError if the disk is full, DistcoreError for
         damaged bytes."""
         found = unpacked(content)
-        advice = "choose another folder with --output_directory"
-        with explained(self.place, "the predictions", TrainingError, advice=advice):
+        with explained(self.place, "the predictions", TrainingError, advice=ANOTHER_PLACE):
             self.files.write(self.name(index), self._label(index) + content)
         self.done += 1
         return found
@@ -105,12 +105,7 @@ def opened_store(output: Path, bucket: stores.Store | None, key: str) -> Iterato
         return
     folder = output / FOLDER
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    with explained(
-        output,
-        "the predictions",
-        TrainingError,
-        advice="choose another folder with --output_directory",
-    ):
+    with explained(output, "the predictions", TrainingError, advice=ANOTHER_PLACE):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked_if_free(folder / "lock") as mine:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distcore_core.errors import UserError
+from distcore_core.errors import DistcoreError, UserError
+from distcore_data.os_errors import FULL, UNREADABLE
 
 
 def begins_with(path: Path, beginning: str) -> bool:
@@ -20,11 +21,12 @@ def begins_with(path: Path, beginning: str) -> bool:
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
     """The block writes a file that the user named with `--output`. Raises UserError if it cannot be
-    written."""
+    written there, DistcoreError if the disk is full or failing."""
     try:
         yield
     except OSError as error:
-        raise UserError(
+        kind = DistcoreError if error.errno in FULL | UNREADABLE else UserError
+        raise kind(
             f"{path} cannot be written: {error.strerror}. Give another file with --output."
         ) from error
 

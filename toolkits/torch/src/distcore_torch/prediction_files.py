@@ -26,6 +26,9 @@ GROUP_BYTES = 128 << 20
 """Of a row group, which lies in memory while the next one comes: rows of 20,000 classes would be
 10 GB."""
 
+ANOTHER_PLACE = "choose another folder (--output_directory, or --output_file if you gave that)"
+"""What can be done if there is no room for predictions."""
+
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The batches put together to tables of GROUP_ROWS rows or GROUP_BYTES or a little more; the
@@ -129,7 +132,7 @@ def write_predictions(
         path.parent,
         "the predictions",
         TrainingError,
-        advice="choose another folder with --output_directory",
+        advice=ANOTHER_PLACE,
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, fill)
