@@ -114,6 +114,16 @@ class ForgetsTheOptimizer(Around):
             return self.inner.fit(job, backend, progress)
 
 
+@MUTANTS.fault("test_a_run_that_a_listener_ended_goes_on_as_if_it_had_not_stopped")
+class ForgetsWithALengthOfItsOwn(ForgetsTheOptimizer):
+    """That, of a trainer whose own options say how many epochs there are."""
+
+    def fit(self, job, backend, progress):
+        section = {**job.config["trainer"], "epochs": 3, "train_steps": None}
+        config = {**job.config, "trainer": section}
+        return super().fit(replace(job, config=config), backend, progress)
+
+
 @MUTANTS.fault("test_a_run_that_goes_on_ends_as_if_it_had_not_stopped")
 class RepeatsAnEpoch(Around):
     """A run that goes on sees the rows of its first epoch again."""

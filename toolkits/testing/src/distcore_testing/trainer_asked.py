@@ -105,6 +105,23 @@ class TrainerAsked(TrainerTold):
         assert digests(resumed.model) == digests(whole.model)
         assert resumed.training_statistics == whole.training_statistics
 
+    def test_a_run_that_a_listener_ended_goes_on_as_if_it_had_not_stopped(
+        self, heard: tuple[Any, Any], tmp_path: Path
+    ) -> None:
+        """Or it is refused. How long a trainer trains may be an option of its own, which the
+        test above does not know."""
+        from distcore_core.errors import DistcoreError
+
+        if not self.deterministic:
+            pytest.skip("one seed can give several models")
+        first, _ = self._listened_to(tmp_path, answer="It is enough.")
+        try:
+            resumed = self.trained(tmp_path, trainer=self.brief(), resume=first.directory)
+        except DistcoreError:
+            return
+        assert digests(resumed.model) == digests(heard[0].model)
+        assert resumed.training_statistics == heard[0].training_statistics
+
     def test_another_process_trains_and_predicts_the_same(
         self, outcome: Any, short: dict[str, str], tmp_path: Path
     ) -> None:
