@@ -175,7 +175,10 @@ class TrainerTold(TrainerRuns):
         """Others work with them after `fit`: random numbers, threads, the environment. Nobody does
         with those of a worker group's ranks, which end with it."""
         [fit] = _of("fit", heard[1])
-        assert not fit["changed"], f"`fit` left changed: {', '.join(fit['changed'])}"
+        assert not fit["changed"], (
+            f"`fit` left changed: {', '.join(fit['changed'])}. If a library does so when it is "
+            "imported, as scikit-learn does, import it in the module that the factory imports"
+        )
 
     def test_only_rows_of_the_training_split_are_learned(self, tmp_path: Path) -> None:
         """Others may judge. So with every validation row twice, which leaves its scores as they
