@@ -226,7 +226,7 @@ class BackendSuite:
             processes = rank_jobs.attempts(tmp_path, rank)
             assert len(set(processes)) == len(processes) == 3
 
-    def processes(self, folder: Path) -> list[int]:
+    def _processes(self, folder: Path) -> list[int]:
         """The ranks that have begun there, in their last attempt."""
         found = [rank_jobs.attempts(folder, rank) for rank in range(self.ranks)]
         return [int(each[-1]) for each in found if each]
@@ -241,11 +241,11 @@ class BackendSuite:
         driver = get_context("spawn").Process(target=rank_jobs.lead, args=orders)
         driver.start()
         try:
-            assert rank_jobs.until(lambda: len(self.processes(tmp_path)) == self.ranks)
+            assert rank_jobs.until(lambda: len(self._processes(tmp_path)) == self.ranks)
         finally:
             driver.kill()
             driver.join()
-        ranks = self.processes(tmp_path)
+        ranks = self._processes(tmp_path)
         gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, ranks)), 20)
         assert gone, "ranks are left of a process that was killed"
 
@@ -262,8 +262,8 @@ class BackendSuite:
         over = threading.Event()  # after that an interrupt would end pytest
 
         def interrupt() -> None:
-            rank_jobs.until(lambda: over.is_set() or len(self.processes(tmp_path)) == self.ranks)
-            if not over.is_set() and len(self.processes(tmp_path)) == self.ranks:
+            rank_jobs.until(lambda: over.is_set() or len(self._processes(tmp_path)) == self.ranks)
+            if not over.is_set() and len(self._processes(tmp_path)) == self.ranks:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with ThreadPoolExecutor(1) as pool:
@@ -273,8 +273,8 @@ class BackendSuite:
                     backend.run_group(group)
             finally:
                 over.set()
-        assert len(self.processes(tmp_path)) == self.ranks
-        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, self.processes(tmp_path))), 20)
+        assert len(self._processes(tmp_path)) == self.ranks
+        gone = rank_jobs.until(lambda: not any(map(rank_jobs.alive, self._processes(tmp_path))), 20)
         assert gone, "ranks are left of a worker group that was interrupted"
 
     def test_without_retries_a_killed_rank_is_an_error_that_names_it(
