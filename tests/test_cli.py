@@ -86,6 +86,21 @@ def test_a_system_without_a_thread_for_the_signals_is_told_in_words(
     assert "not expected" not in said
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_is_not_all_written_is_an_error(tmp_path: Path, unbuffered: str) -> None:
+    """Python itself ends with 0 under PYTHONUNBUFFERED, as in many containers."""
+    script = 'ulimit -f 100; exec "$@" > "$0"'  # a disk that takes 100 kB more
+    words = [sys.executable, "-m", "distcore.cli.main", "schema"]
+    done = subprocess.run(
+        ["bash", "-c", script, str(tmp_path / "schema.json"), *words],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "the system refused (file too large)" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> in
     _sleep_soon()
     if to_the_end:
         _spell_out()
+        _write_all()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if is_own(words):
         parsed = parse(build_parser(listed=asks_for_all(words)), words)
@@ -87,6 +88,15 @@ def _spell_out() -> None:
     codecs.register_error("distcore.spelled", spelled)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in OF_PYTHON:
         sys.stdout.reconfigure(errors="distcore.spelled")
+
+
+def _write_all() -> None:
+    """Under PYTHONUNBUFFERED Python hands the system a text once, and forgets what a disk that is
+    nearly full does not take of it, without an error."""
+    given = sys.stdout
+    if isinstance(given, io.TextIOWrapper) and isinstance(given.buffer, io.RawIOBase):
+        buffer = io.BufferedWriter(given.buffer)
+        sys.stdout = io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=True)
 
 
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
