@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,6 +67,7 @@ OF_PLUGINS = ["hyperopt", "report", "cache", "cache list"]
 
 HELP = """
 import sys
+from importlib import import_module
 from distcore.cli.main import main
 for command in {commands!r}:
     try:
@@ -100,6 +102,12 @@ def test_the_plugin_api_and_the_toolkits_load_nothing_heavy_until_a_name_is_used
 
 def test_import_distcore_loads_nothing_heavy() -> None:
     assert not modules_after("import distcore; dir(distcore)") & HEAVY
+
+
+@pytest.mark.parametrize("kit", ["data", "search", "testing", "torch", "trees"])
+def test_what_a_toolkit_exports_is_seen_by_help_and_by_completion(kit: str) -> None:
+    package = import_module(f"distcore_{kit}")
+    assert set(package.__all__) <= set(dir(package))
 
 
 def test_plugin_modules_load_nothing_heavy() -> None:

@@ -78,3 +78,7 @@ __getattr__ = on_first_use(
         "write_artifact": "artifact",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -46,3 +46,7 @@ __getattr__ = on_first_use(
         "value_at": "variants",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

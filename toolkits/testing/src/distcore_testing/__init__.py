@@ -123,3 +123,7 @@ def __getattr__(name: str) -> Any:
         modules = {f"{__name__}.{each.name}" for each in iter_modules(__path__)}
         pytest.register_assert_rewrite(*sorted(modules - set(sys.modules)))
     return _find(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

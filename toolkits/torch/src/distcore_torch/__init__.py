@@ -72,3 +72,7 @@ __getattr__ = on_first_use(
         "unpacked": "training.plain",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,3 +32,7 @@ __getattr__ = on_first_use(
         "TreeTrainer": "trainer",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__
