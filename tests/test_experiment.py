@@ -879,6 +879,10 @@ def test_weights_of_other_versions_of_what_encodes_are_told(place, monkeypatch):
     told = place.good("train", "--model_load_path", place.results).err
     assert re.search(r"were trained on what distcore-tabular \S+ \(data version \d+\) enc", told)
     assert re.search(r"and distcore-tabular \S+ \(data version 99\) encodes otherwise", told)
+    refused = place.run("predict", "--model_path", place.results)
+    assert refused.code != 0
+    # No other release would do: this is the one that it was trained with.
+    assert refused.err.rstrip().endswith("(data version 99) encodes otherwise. Train again.")
 
 
 def test_the_config_as_text_and_flags_with_dashes(place):

@@ -198,10 +198,10 @@ def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) ->
         of_member = f"features of this model were encoded by {kind} {name!r} of {then.who}"
         what = of_member if kind else of_type
         if then.encoding != now.encoding:
-            raise ArtifactError(
-                f"The {what}, and {now.who} encodes otherwise. Install "
-                f"{then.distribution}=={then.version}, or train again."
-            )
+            advice = "Train again."
+            if then.version != now.version:
+                advice = f"Install {then.distribution}=={then.version}, or train again."
+            raise ArtifactError(f"The {what}, and {now.who} encodes otherwise. {advice}")
         if then.version != now.version:
             log.warning("The %s; %s encodes alike.", what, now.who)
 
