@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from distcore_data.arrow import bits_of, from_numpy, one_array
-
-if TYPE_CHECKING:
-    pass
 
 DROP = "drop_row"
 FILLS = ("ffill", "bfill")
