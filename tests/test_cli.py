@@ -86,14 +86,20 @@ def test_a_system_without_a_thread_for_the_signals_is_told_in_words(
     assert "not expected" not in said
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_is_not_all_written_is_an_error(tmp_path: Path, unbuffered: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "takes", "unbuffered"),
+    [("schema", 100, ""), ("schema", 100, "1"), ("plugins", 2, "1")],
+)
+def test_output_that_is_not_all_written_is_an_error(
+    tmp_path: Path, command: str, takes: int, unbuffered: str
+) -> None:
     """Python itself ends with 0 under PYTHONUNBUFFERED, as in many containers."""
-    script = 'ulimit -f 100; exec "$@" > "$0"'  # a disk that takes 100 kB more
-    words = [sys.executable, "-m", "distcore.cli.main", "schema"]
+    script = f'ulimit -f {takes}; exec "$@" > "$0"'  # a disk that takes so many kB more
+    words = [sys.executable, "-m", "distcore.cli.main", command]
     done = subprocess.run(
-        ["bash", "-c", script, str(tmp_path / "schema.json"), *words],
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        ["bash", "-c", script, str(tmp_path / "out"), *words],
+        # Of a module that it compiled the limit would leave a part.
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )

@@ -425,7 +425,7 @@ def test_what_a_full_disk_ended_is_gone_on_with(place, trainer):
     with_section(place, section)
     place.good("preprocess")
     program = [sys.executable, "-m", "distcore", *place.words(*words(place), *trainer)]
-    limited = ["sh", "-c", 'ulimit -f 400; exec "$@"', "sh", *program]
+    limited = ["sh", "-c", 'ulimit -f 400; PYTHONDONTWRITEBYTECODE=1 exec "$@"', "sh", *program]
     done = place.finish(place.program(*limited))
     assert done.code == 1
     resume = f"--model_resume_path {folder(place)}"

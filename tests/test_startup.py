@@ -67,7 +67,6 @@ OF_PLUGINS = ["hyperopt", "report", "cache", "cache list"]
 
 HELP = """
 import sys
-from importlib import import_module
 from distcore.cli.main import main
 for command in {commands!r}:
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import codecs
+import errno
 import gc
 import io
 import os
@@ -90,13 +91,26 @@ def _spell_out() -> None:
         sys.stdout.reconfigure(errors="distcore.spelled")
 
 
+class _Whole(io.FileIO):
+    """A file that takes all of a text, or raises."""
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        while left:
+            count = super().write(left)
+            if count is None:
+                raise BlockingIOError(errno.EAGAIN, "it would block")
+            left = left[count:]
+        return len(data)
+
+
 def _write_all() -> None:
     """Under PYTHONUNBUFFERED Python hands the system a text once, and forgets what a disk that is
     nearly full does not take of it, without an error."""
     given = sys.stdout
     if isinstance(given, io.TextIOWrapper) and isinstance(given.buffer, io.RawIOBase):
-        buffer = io.BufferedWriter(given.buffer)
-        sys.stdout = io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=True)
+        whole = _Whole(given.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(whole, given.encoding, given.errors, write_through=True)
 
 
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
@@ -158,11 +172,11 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
         return 1, said
     from distcore_data.blame import notes_of
     from distcore_data.memory import limit_in_words
-    from distcore_data.os_errors import in_words
+    from distcore_data.os_errors import NO_PATH, in_words
 
     if words := in_words(error):
         _say(said := f"distcore: {words}")
-        return 1, said
+        return 2 if getattr(error, "errno", None) in NO_PATH else 1, said
     _say(said := f"distcore: {type(error).__name__}: {error}")
     for note in filter(None, (*notes_of(error), limit_in_words())):
         _say(f"distcore: {note}")

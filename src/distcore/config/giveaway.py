@@ -98,6 +98,8 @@ class _Wanted:
         elif len(column) >= LEAST:
             self._values = _codes(column)
             self._wrong = _wrong(np.zeros(len(column), np.int64), self._values)
+        ways = math.comb(len(self._values), self._wrong)
+        self._enough = self._wrong > 0 and ways >= WAYS
 
     def tells(self, guess: Guess, table: pa.Table) -> bool:
         """Whether an input's column tells it."""
@@ -105,7 +107,7 @@ class _Wanted:
             return guess.type == "number" and _is_like(
                 _numbers(table[guess.name].filter(self._known)), self._values
             )
-        if not self._wrong or math.comb(len(self._values), self._wrong) < WAYS:
+        if not self._enough:
             return False
         column, classes = table[guess.name].filter(self._known), self._values
         groupings = [_codes(pc.is_valid(column))]

@@ -33,8 +33,8 @@ log = logging.getLogger("distcore")
 MARKER = re.compile("<.+>")
 """What a vocabulary has beside values, such as <UNK>."""
 
-CLOSE = 2.0**18
-"""Standard deviations between 0 and a target's mean from which at most six of float32's 24 bits are
+CLOSE = 2.0**22
+"""Standard deviations between 0 and a target's mean from which at most two of float32's 24 bits are
 left for where among them a value lies."""
 
 SETS_VERSION = "2"
@@ -142,7 +142,7 @@ def tell_constant_targets(session: Session, cache: Cache) -> None:
                     "that float32 tells hardly any of them apart. Give it preprocessing: "
                     "{normalization: zscore}.",
                     name,
-                    found["normalization"],
+                    found["normalization"] or "null",
                 )
 
 
@@ -162,7 +162,9 @@ def tell_other_codes(session: Session, cache: Cache, trained_on: Mapping[str, JS
             pairs = list(zip(here, there, strict=False))
             other = [pair for pair in pairs if pair[0] != pair[1] and None not in pair]
             markers = {now for now, then in pairs if now == then and MARKER.fullmatch(str(now))}
-            if not other or (set(there) - markers).isdisjoint(here):  # nothing was known of any
+            if not other or (set(there) - markers - {None}).isdisjoint(
+                here
+            ):  # nothing was known of any
                 continue
             log.warning(
                 "The weights to start from (--model_load_path) know values of %r by other codes "
@@ -177,7 +179,7 @@ def tell_other_codes(session: Session, cache: Cache, trained_on: Mapping[str, JS
 def _by_code(metadata: JSON) -> Sequence[str | None]:
     """What the values of a feature are called, in the order of their codes. Of numbers that are one
     of two, which are called False and True, the numbers."""
-    if metadata.get("kind") != "number":
+    if metadata.get("kind") != "number" or "str2bool" not in metadata:
         return metadata.get("idx2str") or metadata.get("bool2str") or ()
     found = {code: label for label, code in metadata["str2bool"].items()}
     return [found.get(code) for code in (0, 1)]

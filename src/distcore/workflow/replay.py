@@ -171,7 +171,11 @@ def _spelled(recorded: str) -> str:
     """A path of a receipt as this process spells it, whose locale may be another than the run's."""
     if "://" in recorded:
         return recorded
-    return os.fsdecode(recorded.encode("utf-8", "surrogateescape"))
+    try:
+        os.fsencode(recorded)
+    except UnicodeEncodeError:
+        return os.fsdecode(recorded.encode("utf-8", "surrogateescape"))
+    return recorded
 
 
 def _is_there(where: str) -> bool:

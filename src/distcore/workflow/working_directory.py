@@ -10,7 +10,7 @@ from distcore_core.errors import UserError
 
 def check_working_directory() -> None:
     """Raises UserError in a folder that was removed, where `import torch` ends the process in MKL's
-    words; once torch is there nothing is wrong."""
+    words. Once torch is there, what needs no working directory goes on."""
     if "torch" in sys.modules:
         return
     try:

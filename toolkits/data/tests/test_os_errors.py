@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from distcore_core.errors import CacheError, CheckpointError, UserError
+from distcore_core.errors import CacheError, CheckpointError, DataError, UserError
 from distcore_data.os_errors import explained, in_words, is_of_the_system, note_whom, room
 
 FILL = """
@@ -135,10 +135,17 @@ def test_a_limit_of_processes_and_threads_is_told_as_one(monkeypatch):
     said = "raise the limit of processes and threads (`ulimit -u`, or that of the container), then"
     of_a_thread = RuntimeError("can't start new thread")
     arrow_s = pa.ArrowException(f"Failed to launch worker thread: {os.strerror(errno.EAGAIN)}")
-    for error in (BlockingIOError(errno.EAGAIN, "of a fork"), of_a_thread, arrow_s):
+    for error in (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), of_a_thread, arrow_s):
         assert said in in_words(error)
         assert is_of_the_system(error)
-    assert in_words(RuntimeError("another")) == ""
+    for other in (
+        RuntimeError("another"),
+        RuntimeError(f"[gloo] read: {os.strerror(errno.EAGAIN)}"),
+        BlockingIOError(errno.EAGAIN, "unable to lock file"),
+        DataError("line 3: 'can't start new thread' is no number"),
+    ):
+        assert in_words(other) == ""
+        assert not is_of_the_system(other)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (10**9, 10**9))
     for error in (of_a_thread, OSError(errno.ENOMEM, "")):
         assert "is limited to 1.0 GB (ulimit -v), which may be why" in in_words(error)

@@ -81,4 +81,4 @@ __getattr__ = on_first_use(
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*globals(), *__all__})

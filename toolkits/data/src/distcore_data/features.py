@@ -199,7 +199,7 @@ def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) ->
         what = of_member if kind else of_type
         if then.encoding != now.encoding:
             advice = "Train again."
-            if then.version != now.version:
+            if (then.distribution, then.version) != (now.distribution, now.version):
                 advice = f"Install {then.distribution}=={then.version}, or train again."
             raise ArtifactError(f"The {what}, and {now.who} encodes otherwise. {advice}")
         if then.version != now.version:

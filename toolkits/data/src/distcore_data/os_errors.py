@@ -32,14 +32,11 @@ OF_THE_SYSTEM = (
         errno.EMFILE,
         errno.ENFILE,
         errno.ENOMEM,
-        errno.EAGAIN,
     }
 )
 """What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
 
-OF_THREADS = ("can't start new thread", os.strerror(errno.EAGAIN))
-"""What errors of Python and of libraries say, which are no OSError, where the system gives no
-thread."""
+AGAIN = os.strerror(errno.EAGAIN)
 
 WHOM = "The system refused "
 """How the note begins that names another process."""
@@ -134,7 +131,14 @@ def system_cause(error: BaseException, contexts: bool = True) -> OSError | None:
 
 
 def _lacks_a_thread(error: BaseException) -> bool:
-    return isinstance(error, Exception) and any(each in str(error) for each in OF_THREADS)
+    """Whether the system gave no thread, or no process: what Python and libraries say of it is no
+    OSError, and other errors than a fork's have EAGAIN in words of their own (a lock, a pipe)."""
+    if isinstance(error, OSError):
+        return error.errno == errno.EAGAIN and error.strerror == AGAIN
+    if isinstance(error, DistcoreError) or not isinstance(error, Exception):
+        return False
+    said = str(error)
+    return "can't start new thread" in said or ("thread" in said and AGAIN in said)
 
 
 def note_whom(error: BaseException, whom: str, host: str) -> None:

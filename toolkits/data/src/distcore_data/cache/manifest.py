@@ -216,11 +216,12 @@ def _plain(entry: FileEntry) -> JSON:
 def _parse(document: JSON, key: str) -> Manifest:
     version = int(document["version"])
     if version != CACHE_VERSION:
-        older = version < CACHE_VERSION
+        who, then = "an older", "`distcore cache prune --unused` frees its space."
+        if version > CACHE_VERSION:
+            who, then = "a newer", "Read it with that one."
         raise OtherVersion(
-            f"was written by {'an older' if older else 'a newer'} distcore (cache version "
-            f"{version}; this one reads {CACHE_VERSION}). "
-            + ("`distcore cache prune` frees its space." if older else "Read it with that one.")
+            f"was written by {who} distcore (cache version {version}; this one reads "
+            f"{CACHE_VERSION}). {then}"
         )
     if document["shard_rows"] != SHARD_ROWS:
         raise ValueError(f"its shards have {document['shard_rows']} rows, and not {SHARD_ROWS}")

@@ -45,7 +45,8 @@ def follow(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 def wake_at_its_end() -> None:
     """If this process is stopped when its parent ends, let it run, so that a thread which waits for
-    that end can see it. (Of a parent's thread, too, which then changes nothing.)"""
+    that end can see it. To Linux the parent is the thread that started this process, whose end
+    wakes it, too."""
     _at_its_end(signal.SIGCONT)
 
 

@@ -198,7 +198,8 @@ def _why_another_cache(saved: JSON, ours: JSON) -> str:
         return "the data, their preprocessing or the cache format differ (another cache)"
     known = saved.get("versions") or ours["versions"]  # older checkpoints do not say
     changed = ", ".join(differences(known, ours["versions"]))
-    return f"other versions encode the same data otherwise{f' ({changed})' if changed else ''}"
+    differ = f" (releases that differ: {changed})" if changed else ""
+    return f"other versions encode the same data otherwise{differ}"
 
 
 def differences(saved: Any, ours: Any, where: str = "") -> Iterator[str]:
