@@ -4,6 +4,7 @@ nothing left behind."""
 import gzip
 import http.server
 import io
+import os
 import re
 import socket
 import threading
@@ -264,20 +265,16 @@ def bucket():
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id="key",
-        aws_secret_access_key="hush-hush",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="bucket")
-    s3fs.S3FileSystem.clear_instance_cache()  # what another module's tests opened
     with pytest.MonkeyPatch.context() as environment:
+        for name in [each for each in os.environ if each.startswith("AWS_")]:
+            environment.delenv(name)
         environment.setenv("AWS_ACCESS_KEY_ID", "key")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
         environment.setenv("AWS_ENDPOINT_URL", endpoint)
         environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="bucket")
+        s3fs.S3FileSystem.clear_instance_cache()  # what another module's tests opened
         yield client
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()

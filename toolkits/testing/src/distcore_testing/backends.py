@@ -28,7 +28,8 @@ THREADS = 2
 
 class BackendSuite:
     """Subclass with `name`, and `options` if needed. ranks: of the worker groups that are tried,
-    at least 2. collective: False if ranks cannot meet through torch's gloo."""
+    at least 2. collective: False if ranks cannot meet through torch's gloo. Another process makes
+    the backend by name and options, whatever `make` does."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -241,7 +242,10 @@ class BackendSuite:
         driver = get_context("spawn").Process(target=rank_jobs.lead, args=orders)
         driver.start()
         try:
-            assert rank_jobs.until(lambda: len(self._processes(tmp_path)) == self.ranks)
+            rank_jobs.until(
+                lambda: len(self._processes(tmp_path)) == self.ranks or not driver.is_alive()
+            )
+            assert len(self._processes(tmp_path)) == self.ranks, "the ranks did not begin"
         finally:
             driver.kill()
             driver.join()

@@ -207,8 +207,12 @@ class NetworkChecks:
         right = right_output(feature, metadata, codes.numpy())
         wanted = network.predictions(right, metadata)["column_predictions"].to_pylist()
         if codes.ndim > 1:  # several numbers, which people may read as one text
-            again = batch_of(feature, pa.array(found), metadata)["column"]
-            alike = ((again - codes).abs() <= 0.1 * codes.std()).all(1).numpy()
+            encoded = encoded_or_refused(feature, as_column(feature, found), metadata)
+            if encoded is None:  # or as a list of them
+                ours, theirs = np.array(found, float), np.array(wanted, float)
+            else:
+                ours, theirs = np.reshape(pc.list_flatten(encoded), codes.shape), codes.numpy()
+            alike = (np.abs(ours - theirs) <= 0.1 * (theirs.std() or 1.0)).all(1)
         elif all(isinstance(each, float) for each in wanted):
             reach = 0.1 * (np.std(wanted) or 1.0)
             alike = np.abs(np.array(found) - np.array(wanted)) <= reach
@@ -283,16 +287,19 @@ def check_decoded(
             assert value not in labels or str(found) == value
     one_to_one = {(repr(code), repr(each)) for code, each in zip(codes, plain, strict=True)}
     assert labels is None or len(one_to_one) == len({repr(each) for each in plain})
-    if feature.raw == "number":
-        again = decoded.cast(pa.float64())
-    else:
-        again = pa.array([None if each is None else str(each) for each in plain], pa.string())
-        again = again.dictionary_encode() if feature.raw in ("category", "time") else again
-    encoded = encoded_or_refused(feature, again, metadata)
+    encoded = encoded_or_refused(feature, as_column(feature, plain), metadata)
     if encoded is not None:
         reach = 1e-4 * max(1.0, float(np.std(codes.astype(float))))
         found = np.reshape(pc.list_flatten(encoded) if codes.ndim > 1 else encoded, codes.shape)
         assert np.allclose(found, codes, rtol=1e-4, atol=reach)
+
+
+def as_column(feature: Feature, decoded: list[Any]) -> pa.Array:
+    """What was decoded, as a dataset's column would hold it."""
+    if feature.raw == "number":
+        return pa.array(decoded).cast(pa.float64())
+    texts = pa.array([None if each is None else str(each) for each in decoded], pa.string())
+    return texts.dictionary_encode() if feature.raw in ("category", "time") else texts
 
 
 def check_probabilities(labels: Any, output: np.ndarray, predicted: pa.RecordBatch) -> None:

@@ -119,8 +119,9 @@ class TrainerAsked(TrainerTold):
             resumed = self.trained(tmp_path, trainer=self.brief(), resume=first.directory)
         except DistcoreError:
             return
-        assert digests(resumed.model) == digests(heard[0].model)
-        assert resumed.training_statistics == heard[0].training_statistics
+        why = "a run that a listener ended is not over: go on with it, or refuse it"
+        assert digests(resumed.model) == digests(heard[0].model), why
+        assert resumed.training_statistics == heard[0].training_statistics, why
 
     def test_another_process_trains_and_predicts_the_same(
         self, outcome: Any, short: dict[str, str], tmp_path: Path

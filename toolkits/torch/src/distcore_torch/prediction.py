@@ -248,7 +248,7 @@ def split_batches(
     names = [*layout.slots, *layout.ragged]
     if stretches is None:
         stretches = [(0, reader.rows(split))]
-    rows = batch_size if isinstance(batch_size, int) else ROWS
+    rows = rows_of(None if batch_size == "auto" else batch_size)
     # Whole passes, so that none begins elsewhere for it.
     several = max(1, READ_BYTES // (row_bytes(reader, split, layout) * rows)) * rows
     pieces = [
