@@ -922,7 +922,8 @@ def test_a_run_of_other_versions_is_refused_by_these():
     saved = {**same, "cache": "a" * 28 + "b" * 12, "versions": {"x": "1.0", "y": "1"}}
     ours = {**same, "cache": "a" * 28 + "c" * 12, "versions": {"x": "1.1", "y": "1"}}
     check_identity({**ours, "versions": {"x": "1.0"}}, ours, "here")  # it encodes alike
-    with pytest.raises(CheckpointError, match=r'otherwise \(x was "1\.0" and is "1\.1"\)\. Res'):
+    differ = r'otherwise \(releases that differ: x was "1\.0" and is "1\.1"\)\. Res'
+    with pytest.raises(CheckpointError, match=differ):
         check_identity(saved, ours, "here")
     del saved["versions"]  # of a release that noted none
     with pytest.raises(CheckpointError, match=r"other versions encode the same data otherwise\."):
