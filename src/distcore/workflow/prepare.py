@@ -162,9 +162,8 @@ def tell_other_codes(session: Session, cache: Cache, trained_on: Mapping[str, JS
             pairs = list(zip(here, there, strict=False))
             other = [pair for pair in pairs if pair[0] != pair[1] and None not in pair]
             markers = {now for now, then in pairs if now == then and MARKER.fullmatch(str(now))}
-            if not other or (set(there) - markers - {None}).isdisjoint(
-                here
-            ):  # nothing was known of any
+            known = set(there) - markers - {None}
+            if not other or known.isdisjoint(here):  # nothing was known of any
                 continue
             log.warning(
                 "The weights to start from (--model_load_path) know values of %r by other codes "

@@ -38,12 +38,6 @@ HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 RECIPE_LENGTH = 28
 """Digits of a key for data and config alone; the rest is for the versions of what encodes them."""
 
-
-def same_recipe(key: str, other: str) -> bool:
-    """Whether two keys are of the same data and config."""
-    return key[:RECIPE_LENGTH] == other[:RECIPE_LENGTH]
-
-
 METADATA = "metadata"
 """The folder of what the features found, if that is too large to stand in the manifest."""
 
@@ -53,12 +47,16 @@ INLINE_BYTES = 4 << 20
 MOST_METADATA = 1 << 30
 """Bytes of metadata that are read back, so no more are written; a model holds them too."""
 
+Part = Split | Literal["rows", "metadata"]
+
 
 class OtherVersion(CacheError):
     """A cache that a distcore of another CACHE_VERSION built. Nothing says that it is damaged."""
 
 
-Part = Split | Literal["rows", "metadata"]
+def same_recipe(key: str, other: str) -> bool:
+    """Whether two keys are of the same data and config."""
+    return key[:RECIPE_LENGTH] == other[:RECIPE_LENGTH]
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,9 @@ def _table(dataset: Any, columns: Sequence[str] | None = None, shown: str = SHOW
             if of_pandas:
                 types = zip(dataset, table.schema.types, strict=False)
                 for place, (name, type_) in enumerate(types):
-                    if pt.is_date(type_) or pt.is_timestamp(type_):  # a Series is dear
+                    if _is_of_times(type_):  # a Series is dear
                         where = f"{shown}, column {str(name)!r}"
-                        _refuse_mixed_times(dataset.iloc[:, place], type_, where)
+                        _refuse_mixed_times(dataset.iloc[:, place], where)
     except OverflowError as error:
         raise _too_large(shown) from error
     except UnicodeEncodeError as error:
@@ -144,11 +144,13 @@ def _refuse_turned(frame: Any, places: Sequence[int], shown: str) -> None:
             )
 
 
-def _refuse_mixed_times(values: Any, type_: pa.DataType, where: str) -> None:
+def _is_of_times(type_: pa.DataType) -> bool:
+    return bool(pt.is_date(type_) or pt.is_timestamp(type_))
+
+
+def _refuse_mixed_times(values: Any, where: str) -> None:
     """Raise DataError for Python's days among times, or times by several clocks. Arrow takes them
     all for what the first one is: it leaves hours out, or turns them."""
-    if not (pt.is_date(type_) or pt.is_timestamp(type_)):
-        return
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return
     if str(getattr(values, "dtype", "object")) != "object":  # of numpy or pandas, all alike
@@ -233,7 +235,8 @@ def _from_mapping(columns: Mapping[str, Any], shown: str) -> pa.Table:
             raise DataError(
                 f"{shown}, column {name!r}: {error}. Give the column values of one type."
             ) from error
-        _refuse_mixed_times(values, arrays[name].type, f"{shown}, column {name!r}")
+        if _is_of_times(arrays[name].type):
+            _refuse_mixed_times(values, f"{shown}, column {name!r}")
     _refuse_other_rows(columns, shown)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
